@@ -1,0 +1,35 @@
+from . import data as data
+from .lift.grad import grad as grad
+from .lift.grad import value_and_grad as value_and_grad
+from .lift.jit import jit as jit
+from .module.base import Module as Module
+from .module.fields import Kind as Kind
+from .module.fields import Param as Param
+from .module.fields import ParamKind as ParamKind
+from .module.fields import State as State
+from .module.fields import StateKind as StateKind
+from .module.paths import select as select
+from .module.paths import update as update
+
+__version__: str
+from .module.display import diff as diff
+from .module.display import summary as summary
+from .module.display import tree_equal as tree_equal
+from .optim.optimizer import Optimizer as Optimizer
+from .train.classification import Classification as Classification
+from .train.language_model import LanguageModel as LanguageModel
+from .train.task import Task as Task
+from .train.trainer import Trainer as Trainer
+from .lift.batch import vmap as vmap
+from .lift.control import cond as cond
+from .lift.control import fori_loop as fori_loop
+from .lift.control import scan as scan
+from .lift.control import switch as switch
+from .lift.control import while_loop as while_loop
+from .lift.derivatives import hessian as hessian
+from .lift.derivatives import jacfwd as jacfwd
+from .lift.derivatives import jacrev as jacrev
+from .lift.derivatives import jvp as jvp
+from .lift.derivatives import vjp as vjp
+from .lift.memory import remat as remat
+from .module.fields import KeyKind as KeyKind

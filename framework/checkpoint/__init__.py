@@ -1,0 +1,1 @@
+"""Checkpoints of modules on disk: written in the background, complete or absent, restored in place with exact bits."""

@@ -1,0 +1,1 @@
+"""How mutable objects cross a JAX transformation."""

@@ -1,0 +1,144 @@
+"""The diary of a compiled function: each trace, and what was different from the one before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from framework.errors import LiftError
+from framework.module.graph import Graph
+from framework.module.hyper import same
+from framework.module.layout import Layout
+from framework.module.paths import join, leaf_paths, node_paths
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One trace of a function.
+
+    Attributes:
+        number: 1 for the first trace.
+        changes: what differs from the trace before, as `path: old -> new`; empty for the first.
+    """
+
+    number: int
+    changes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"trace {self.number}: {'; '.join(self.changes) or 'first call'}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All that a trace depends on, by name.
+
+    Attributes:
+        parts: a dict from path to hyperparameter, dtype and shape, or argument.
+    """
+
+    parts: dict[str, Any]
+
+
+def signature(graph: Graph, arguments: Any, arrays: Sequence[Any]) -> Signature:
+    """Describes a call for the diary.
+
+    Args:
+        graph: the objects of the call.
+        arguments: static key of the arguments.
+        arrays: array arguments.
+    """
+    parts: dict[str, Any] = {}
+    roots = graph.structure.roots
+    nodes = node_paths(graph, roots)
+    for index, path in sorted(nodes.items()):
+        layout: Layout = graph.structure.nodes[index][0]
+        parts[f"{path or 'object'} (class)"] = layout.cls.__qualname__
+        for name, value in layout.statics:
+            parts[join(path, str(name))] = value
+    leaves = graph.gather()
+    for leaf, path in leaf_paths(graph, roots).items():
+        parts[path] = _shape(leaves[leaf])
+    for index, array in enumerate(arrays):
+        parts[f"array argument {index}"] = _shape(array)
+    parts["arguments"] = str(arguments)
+    return Signature(parts)
+
+
+def _shape(leaf: Any) -> str:
+    if not hasattr(leaf, "shape"):
+        return type(leaf).__name__
+    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if not _is_key(leaf) else leaf.dtype
+    weak = " weakly typed" if getattr(leaf, "weak_type", False) else ""
+    return f"{dtype}{list(leaf.shape)}{weak}"
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+
+
+def differences(before: Signature, after: Signature) -> tuple[str, ...]:
+    """Lists what changed between two traces, as `path: old -> new`."""
+    old, new = before.parts, after.parts
+    found = [
+        f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        for name in {**old, **new}
+        if name not in old or name not in new or not same(old[name], new[name])
+    ]
+    return tuple(found) or ("nothing that is recorded changed (a JAX configuration value, or another thread)",)
+
+
+class Diary:
+    """The traces of one compiled function, and its budget.
+
+    Attributes:
+        traces: the traces so far.
+        limit: the number of traces after which one more is an error, or None.
+    """
+
+    def __init__(self, name: str, limit: int | None) -> None:
+        self.traces: list[Trace] = []
+        self.limit = limit
+        self._name = name
+        self._last: Signature | None = None
+
+    def note(self, current: Signature) -> None:
+        """Writes down a trace that is about to happen.
+
+        Raises:
+            LiftError: if it exceeds the budget, or a hyperparameter has changed at each of the last calls.
+        """
+        changes = () if self._last is None else differences(self._last, current)
+        self._last = current
+        trace = Trace(len(self.traces) + 1, changes)
+        self.traces.append(trace)
+        if self.limit is not None and trace.number > self.limit:
+            raise LiftError(
+                f"{self._name} was traced {trace.number} times, and max_traces={self.limit}. "
+                f"The last change was: {'; '.join(changes)}."
+            )
+        self._check_counter()
+
+    def _check_counter(self) -> None:
+        """Refuses a number that is another one at each trace: it would compile at every step, for ever."""
+        recent = [dict(change.split(": ", 1) for change in trace.changes) for trace in self.traces[-3:]]
+        if len(recent) < 3 or len(self.traces) < 4:
+            return
+        for name in recent[0]:
+            values = [changes.get(name, "") for changes in recent]
+            ends = [value.split(" -> ") for value in values]
+            if all(len(end) == 2 and _is_number(end[1]) for end in ends) and len({end[1] for end in ends}) == 3:
+                raise LiftError(
+                    f"the hyperparameter {name} of {self._name} was different at each of the last traces "
+                    f"({', '.join(end[1] for end in ends)}), so that every call compiles anew. A number that changes "
+                    f"with the steps is state: make it a State, with `{name.split('.')[-1]}: fw.State` in the class body "
+                    f"and a `jnp` array as its value."
+                )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text not in ("True", "False")

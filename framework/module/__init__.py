@@ -1,0 +1,1 @@
+"""What a mutable object is: fields, hyperparameters, containers, paths."""

@@ -1,0 +1,307 @@
+"""`Module`: a mutable Python object that is a pytree, with state in its leaves and hyperparameters in its aux data."""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self, cast
+
+import jax
+import jax.numpy as jnp
+
+from framework._compat import current_trace
+from framework.errors import ModuleError, user_line
+from framework.module.containers import MissingKind, adopt, is_dynamic
+from framework.module.fields import Kind, annotations, kind_of
+from framework.module.graph import build, copy_leaf, descendants, nodes_in, walk
+from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array, same
+from framework.module.layout import Layout, Node, layout_of
+from framework.module.mode import ModeScope
+from framework.module.ownership import check_read, check_write, compiling
+
+
+class Module(Node):
+    """Base class of models, optimizers, trackers and every other object whose methods change it.
+
+    Attributes annotated with `fw.Param` or `fw.State` are leaves, modules and containers of modules are children, and
+    everything else is a hyperparameter. A module is an ordinary pytree for JAX; the `fw` transformations also carry out
+    what its methods change.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import framework as fw
+        >>> class Sum(fw.Module):
+        ...     total: fw.State
+        ...     def __init__(self):
+        ...         self.total = jnp.zeros(())
+        ...     def update(self, x):
+        ...         self.total = self.total + x.sum()
+        >>> tracker = Sum()
+        >>> fw.jit(tracker.update)(jnp.arange(4.0))
+        >>> float(tracker.total)
+        6.0
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_held", "_layout", "_plans", "_trace", "_version", "_watched")
+
+    _is_framework_module: ClassVar[bool] = True
+    _kinds: ClassVar[dict[str, type[Kind] | None]] = {}
+    _plans: Any
+    _held: bool
+
+    training: bool = True
+    """Whether the module is in training mode; set by `train()` and `eval()`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__eq__ = Module.__eq__
+        cls.__hash__ = Module.__hash__
+        _register(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = object.__new__(cls)
+        self._start_blank()
+        for name, default in cls.__dict__["_defaults"].items():
+            setattr(self, name, default)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_write(self, name)
+        cls = type(self)
+        descriptor = getattr(cls, name, None)
+        if hasattr(type(descriptor), "__set__") and not isinstance(descriptor, _LeafField):
+            object.__setattr__(self, name, value)
+            return
+        content, kind = self.__dict__, cls._kinds.get(name)
+        old = content.get(name, _MISSING)
+        if kind is not None and isinstance(value, bool | int | float) and is_array(old):
+            # `optimizer.learning_rate = 1` stays a float: a number takes the dtype that adding it would have.
+            value = jnp.asarray(value, dtype=jnp.result_type(old.dtype, value))
+        try:
+            stored = adopt(value, kind)
+        except MissingKind:
+            raise ModuleError(_missing_kind_text(cls, name)) from None
+        except NotAHyperparameter as error:
+            raise ModuleError(f"{cls.__name__}.{name} cannot hold this value ({user_line()}): {error}.") from None
+        if is_array(stored) and is_array(old):
+            content[name] = stored  # an array over an array: the structure stays
+            return
+        if is_dynamic(stored):
+            self._check_cycle(name, stored)
+        elif old is not _MISSING and not is_dynamic(old) and same(old, stored):
+            return
+        elif (function := identity_keyed(stored)) is not None:
+            _warn_identity(cls, name, function)
+        content[name] = stored
+        self._mark_changed()
+
+    def __delattr__(self, name: str) -> None:
+        check_write(self, name)
+        if name not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to delete")
+        del self.__dict__[name]
+        self._mark_changed()
+
+    def train(self) -> ModeScope:
+        """Puts this module and everything in it into training mode.
+
+        Returns:
+            A context manager that restores the former modes when it is left; it may be ignored.
+
+        Example:
+            >>> import framework as fw
+            >>> layer = fw.nn.Dropout(0.5, rngs=fw.Rngs(0))
+            >>> with layer.eval():
+            ...     layer.training
+            False
+            >>> layer.training
+            True
+        """
+        return ModeScope(descendants(self), training=True)
+
+    def eval(self) -> ModeScope:
+        """Puts this module and everything in it into evaluation mode; see `train`."""
+        return ModeScope(descendants(self), training=False)
+
+    def clone(self) -> Self:
+        """Returns a copy that shares no array buffer with this module, and keeps what is shared inside of it shared.
+
+        Example:
+            >>> import framework as fw
+            >>> layer = fw.nn.Linear(2, 3, rngs=fw.Rngs(0))
+            >>> copy = layer.clone()
+            >>> copy.weight is layer.weight, fw.tree_equal(copy, layer)
+            (False, True)
+        """
+        graph = walk([self])
+        copies: dict[int, Any] = {id(leaf): copy_leaf(leaf) for leaf in graph.gather()}
+        return build(graph.structure, [copies[id(leaf)] for leaf in graph.gather()])[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.clear()
+        self.__dict__.update(state)
+        self._mark_changed()
+
+    def __repr__(self) -> str:
+        from framework.module.display import module_repr  # display is built on top of this file
+
+        return module_repr(self)
+
+    def _check_cycle(self, name: str, value: Any) -> None:
+        """Refuses an object inside of itself, which has no tree structure. Only a held object can close a cycle."""
+        children = nodes_in(value)
+        if self in children or (self._held and any(self is node for child in children for node in descendants(child))):
+            raise ModuleError(
+                f"{type(self).__name__}.{name} = ... would put this {type(self).__name__} inside of itself "
+                f"({user_line()}); a pytree cannot contain itself. Pass the outer object to the method that needs it "
+                f"instead of storing it."
+            )
+        for child in children:
+            for module in (child,) if isinstance(child, Module) else descendants(child):
+                if isinstance(module, Module):
+                    module._held = True
+
+    def _start_blank(self) -> None:
+        if "_kinds" not in type(self).__dict__:
+            _finish_class(type(self))
+        fix = object.__setattr__
+        fix(self, "_layout", None)
+        fix(self, "_version", 0)
+        fix(self, "_watched", False)
+        fix(self, "_held", False)
+        fix(self, "_plans", None)
+        fix(self, "_trace", current_trace())
+
+    def _storage(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def _make_layout(self) -> Layout:
+        cls, content = type(self), self.__dict__
+        skipped = cls.__dict__["_cached_properties"]
+        dynamic = tuple(name for name, value in content.items() if name not in skipped and is_dynamic(value))
+        found = {*dynamic, *skipped}
+        statics = tuple((name, value) for name, value in content.items() if name not in found)
+        kinds = tuple(None if isinstance(content[name], Node) else cls._kinds.get(name) for name in dynamic)
+        return Layout.of(cls, dynamic, statics, kinds)
+
+    def _fill(self, layout: Layout, children: Any) -> None:
+        content = self.__dict__
+        content.clear()
+        content.update(layout.statics)
+        content.update(zip(layout.dynamic, children, strict=True))
+        self._layout = layout
+
+
+_MISSING = object()
+
+
+class _LeafField:
+    """Descriptor of an annotated leaf: reads it from the instance, past the check of captured reads."""
+
+    __slots__ = ("default", "name")
+
+    def __init__(self, name: str, default: Any) -> None:
+        self.name, self.default = name, default
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            if self.default is _MISSING:
+                raise AttributeError(f"type object {owner.__name__!r} has no attribute {self.name!r}")
+            return self.default
+        try:
+            value = instance.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(
+                f"{type(instance).__name__!r} object has no attribute {self.name!r} yet: it is annotated in the class "
+                f"body, and `__init__` has not assigned it"
+            ) from None
+        if compiling.reads is not None and not isinstance(value, Node):
+            check_read(instance, self.name, value)
+        return value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        Module.__setattr__(instance, self.name, value)
+
+
+def _finish_class(cls: type[Any]) -> None:
+    """Reads the annotations at the first instance, when all names exist and decorators have run."""
+    hints = annotations(cls)
+    kinds = {name: kind for name, hint in hints.items() if (kind := kind_of(hint)) is not None}
+    fields: dict[str, Any] = getattr(cls, "__dataclass_fields__", {})
+    defaults: dict[str, Any] = {}
+    for name in hints:
+        default = _class_default(cls, name)
+        is_field = name in fields and fields[name].default_factory is not dataclasses.MISSING
+        if default is not _MISSING and name != "training" and not is_field:
+            defaults[name] = default
+        if name in kinds:
+            setattr(cls, name, _LeafField(name, default))
+    cached = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached_property(value)}
+    cls._cached_properties, cls._defaults, cls._kinds = frozenset(cached), defaults, kinds
+
+
+def _class_default(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            value = base.__dict__[name]
+            if isinstance(value, _LeafField):
+                return value.default
+            if isinstance(value, staticmethod):
+                return value.__func__
+            return _MISSING if hasattr(type(value), "__set__") or _is_cached_property(value) else value
+    return _MISSING
+
+
+def _is_cached_property(value: Any) -> bool:
+    return isinstance(value, functools.cached_property)
+
+
+def _missing_kind_text(cls: type, name: str) -> str:
+    return (
+        f"{cls.__name__}.{name} was given an array ({user_line()}), and the class does not say what the array is. "
+        f"Add one of these two lines to the body of class {cls.__name__}: `{name}: fw.Param` if the optimizer should "
+        f"train it, or `{name}: fw.State` if it is state that is kept and not trained."
+    )
+
+
+def _warn_identity(cls: type, name: str, function: Callable[..., Any]) -> None:
+    warnings.warn(
+        f"{cls.__name__}.{name} is the function {function.__qualname__}, which holds arrays or unhashable values in "
+        f"its closure and is only equal to itself: every {cls.__name__} with a function made anew compiles anew. Define "
+        f"it once at module level, or store what it holds in attributes.",
+        stacklevel=3,
+    )
+
+
+def _register(cls: type[Module]) -> None:
+    """Registers a class as a pytree whose leaves have attribute names and whose aux data is the interned layout."""
+
+    def flatten(module: Module) -> tuple[tuple[Any, ...], Layout]:
+        layout = module._layout
+        if layout is None:
+            layout = layout_of(module)
+        return layout.getter(module.__dict__), layout
+
+    def flatten_with_keys(module: Module) -> tuple[tuple[Any, ...], Layout]:
+        layout = layout_of(module)
+        content = module.__dict__
+        return tuple((jax.tree_util.GetAttrKey(name), content[name]) for name in layout.dynamic), layout
+
+    def unflatten(layout: Layout, children: Iterable[Any]) -> Module:
+        module = object.__new__(cls)
+        module._start_blank()
+        module._fill(layout, tuple(children))
+        return module
+
+    jax.tree_util.register_pytree_with_keys(
+        cls, flatten_with_keys, cast("Callable[[Layout, Iterable[Any]], Module]", unflatten), flatten
+    )

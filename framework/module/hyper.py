@@ -1,0 +1,266 @@
+"""Hyperparameters: the values in the aux data of a module, immutable and compared by type and content.
+
+JAX compares aux data with `==`, for which `1`, `1.0` and `True` are one value and `0.0` is `-0.0`; a compiled program
+made for one of them would be used for all. `freeze` turns a value into an immutable one when it is assigned, and `key`
+gives a hashable stand-in that tells all these apart.
+"""
+
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+_ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+
+
+class FrozenList(tuple[Any, ...]):
+    """A list that was assigned as a hyperparameter: equal to the list, hashable, and never changed in place.
+
+    Example:
+        >>> sizes = FrozenList([64, 32])
+        >>> sizes == [64, 32], sizes[0]
+        (True, 64)
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"the list {self!r} is a hyperparameter, and hyperparameters are never changed in place: compiled functions "
+            f"that used it would not notice. Assign a new list to the attribute: `module.sizes = [*module.sizes, 1]`."
+        )
+
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+
+class FrozenDict(Mapping[Any, Any]):
+    """A dict that was assigned as a hyperparameter: equal to the dict, hashable, ordered, never changed in place.
+
+    Example:
+        >>> options = FrozenDict({"rate": 0.1})
+        >>> options == {"rate": 0.1}, options["rate"]
+        (True, 0.1)
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[Any, Any]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return self._items == (other._items if isinstance(other, FrozenDict) else other)
+
+    def __hash__(self) -> int:
+        return hash(key(self))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (self._items,)
+
+    def __setitem__(self, name: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            f"the dict {self!r} is a hyperparameter, and hyperparameters are never changed in place: compiled functions "
+            f"that used it would not notice. Assign a new dict to the attribute: "
+            f"`module.options = {{**module.options, {name!r}: {value!r}}}`."
+        )
+
+
+class NotAHyperparameter(TypeError):
+    """A value cannot be aux data; the text is the reason and the remedy, without the place."""
+
+
+def is_array(value: Any) -> bool:
+    """Tells whether a value is an array leaf: a JAX array or tracer, a NumPy array or an abstract shape."""
+    return isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+
+
+def freeze(value: Any) -> Any:
+    """Makes the immutable form of a hyperparameter.
+
+    Lists, dicts and sets become frozen, NumPy scalars become Python scalars, dtypes become `numpy.dtype`.
+
+    Args:
+        value: the value that is assigned to an attribute.
+
+    Returns:
+        The value to store.
+
+    Raises:
+        NotAHyperparameter: for arrays, unhashable values and methods of modules.
+
+    Example:
+        >>> freeze({"sizes": [1, np.int64(2)]})
+        {'sizes': [1, 2]}
+        >>> import jax.numpy as jnp
+        >>> freeze(jnp.float16)
+        dtype('float16')
+    """
+    if isinstance(value, _ATOMS) or isinstance(value, enum.Enum):
+        return value
+    if is_array(value):
+        raise NotAHyperparameter(
+            "an array cannot be a hyperparameter (arrays have no hash). Annotate the attribute in the class body as "
+            "`fw.Param` if it is trained or as `fw.State` if it is not"
+        )
+    if isinstance(value, np.generic):
+        return value.item()
+    if (dtype := _as_dtype(value)) is not None:
+        return dtype
+    if isinstance(value, list):
+        return FrozenList(freeze(item) for item in value)
+    if isinstance(value, dict):
+        return FrozenDict({name: freeze(item) for name, item in value.items()})
+    if isinstance(value, set | frozenset):
+        return frozenset(freeze(item) for item in value)
+    if isinstance(value, tuple) and not isinstance(value, FrozenList):
+        items = [freeze(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, functools.partial):
+        keywords = {name: freeze(item) for name, item in value.keywords.items()}
+        return type(value)(freeze(value.func), *map(freeze, value.args), **keywords)
+    if isinstance(value, types.MethodType) and _is_module(value.__self__):
+        raise NotAHyperparameter(
+            f"it is a method of a {type(value.__self__).__name__}, which holds that module by closure where no "
+            f"transformation sees it. Store the module itself and call its method"
+        )
+    _check_hash(value)
+    return value
+
+
+def _as_dtype(value: Any) -> np.dtype[Any] | None:
+    """Returns the canonical dtype for `jnp.float32`, `np.float32` and dtypes, and None for everything else."""
+    if isinstance(value, np.dtype):
+        return value
+    if not isinstance(value, type):
+        return None
+    if issubclass(value, np.generic):
+        return np.dtype(value) if value is not np.generic else None
+    dtype = getattr(value, "dtype", None)  # jnp.float32 and its like are classes that carry the dtype they convert to
+    return dtype if isinstance(dtype, np.dtype) else None
+
+
+def _is_module(value: Any) -> bool:
+    return hasattr(type(value), "_is_framework_module")
+
+
+def _check_hash(value: Any) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        remedy = "declare it with `@dataclass(frozen=True)`" if dataclasses.is_dataclass(value) else "give it a hash"
+        raise NotAHyperparameter(
+            f"{type(value).__name__} has no hash, so that a compiled function could not tell whether it changed. "
+            f"Store hashable values (numbers, strings, tuples, dtypes, functions), or {remedy}"
+        ) from None
+    try:
+        same = bool(value == value)
+    except Exception as error:
+        raise NotAHyperparameter(f"comparing {type(value).__name__} with itself fails ({error})") from None
+    if not same:
+        raise NotAHyperparameter(f"{type(value).__name__} is not equal to itself, so every call would compile anew")
+
+
+def key(value: Any) -> Hashable:
+    """Returns a hashable stand-in for a frozen value, equal for two values only if type and content are equal.
+
+    Args:
+        value: a value that `freeze` returned.
+
+    Returns:
+        A nest of tuples: `1`, `1.0` and `True` differ, `0.0` and `-0.0` differ, NaN equals itself, functions and
+        partials compare by code and closure.
+
+    Example:
+        >>> len({key(1), key(1.0), key(True)}), key(0.0) == key(-0.0), key(float("nan")) == key(float("nan"))
+        (3, False, True)
+    """
+    return _key(value, ())
+
+
+def _key(value: Any, seen: tuple[int, ...]) -> Hashable:
+    kind = type(value)
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if isinstance(value, _ATOMS) or isinstance(value, enum.Enum):
+        return kind, value
+    if isinstance(value, tuple):
+        return (kind, *(_key(item, seen) for item in value))
+    if isinstance(value, FrozenDict):
+        return (kind, *((_key(name, seen), _key(item, seen)) for name, item in value.items()))
+    if isinstance(value, frozenset):
+        return kind, frozenset(_key(item, seen) for item in value)
+    if isinstance(value, functools.partial):
+        keywords = tuple((name, _key(item, seen)) for name, item in sorted(value.keywords.items()))
+        return kind, _key(value.func, seen), tuple(_key(item, seen) for item in value.args), keywords
+    if isinstance(value, types.FunctionType):
+        return _function_key(value, seen)
+    if isinstance(value, types.MethodType):
+        return kind, _key(value.__func__, seen), _key(value.__self__, seen)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if value.__dataclass_params__.frozen:  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+            return (kind, *(_key(getattr(value, field.name), seen) for field in dataclasses.fields(value)))
+    return kind, value
+
+
+def _function_key(function: types.FunctionType, seen: tuple[int, ...]) -> Hashable:
+    """Identifies a function by what it does: optax makes new closures at every call, which should compare equal."""
+    if function.__closure__ is None and function.__defaults__ is None and function.__kwdefaults__ is None:
+        return types.FunctionType, function.__module__, function.__code__
+    if id(function) in seen:
+        return types.FunctionType, "recursion"
+    seen = (*seen, id(function))
+    try:
+        parts = [cell.cell_contents for cell in function.__closure__ or ()]
+        parts += [*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())]
+        captured = tuple(_key(freeze(part), seen) for part in parts)
+        hash(captured)
+    except (TypeError, ValueError):  # an array or an unhashable object in the closure: only identity is safe
+        return types.FunctionType, function
+    return types.FunctionType, function.__module__, function.__code__, captured
+
+
+def same(first: Any, second: Any) -> bool:
+    """Tells whether two frozen values are equal in type and content.
+
+    Example:
+        >>> same((1, 2.0), (1, 2.0)), same(1, True)
+        (True, False)
+    """
+    return first is second or key(first) == key(second)
+
+
+def identity_keyed(value: Any) -> Callable[..., Any] | None:
+    """Returns a function inside `value` that can only be compared by identity, or None if there is none."""
+    if isinstance(value, types.FunctionType) and key(value) == (types.FunctionType, value):
+        return value
+    return None

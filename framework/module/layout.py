@@ -1,0 +1,140 @@
+"""The static part of one mutable object, interned: what JAX calls its aux data.
+
+Two objects with equal class, leaf names and hyperparameters share one `Layout`, so that comparing tree structures is
+comparing pointers, and the type-strict comparison of hyperparameters is paid once, when one of them changes.
+"""
+
+import operator
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar
+
+from framework.module.fields import Kind
+from framework.module.hyper import key
+
+
+class Node:
+    """Marks the mutable objects that transformations lift: modules and the containers in them."""
+
+    __slots__ = ()
+
+    _trace: object
+    _layout: "Layout | None"
+    _version: int
+    _watched: bool
+
+    def _start_blank(self) -> None:
+        """Sets the marks of an object that was made without calling its constructor."""
+        raise NotImplementedError
+
+    def _storage(self) -> Any:
+        """Returns the dict or list that holds the content, for reading and writing past all checks."""
+        raise NotImplementedError
+
+    def _make_layout(self) -> "Layout":
+        """Computes the layout from the content."""
+        raise NotImplementedError
+
+    def _fill(self, layout: "Layout", children: Any) -> None:
+        """Replaces the content by the statics of a layout and the given children, past all checks."""
+        raise NotImplementedError
+
+    def _mark_changed(self) -> None:
+        """Notes that the structure changed, which makes every plan that saw this object look again."""
+        self._layout = None
+        self._version += 1
+        if self._watched:
+            epoch.advance()
+
+
+class _Epoch:
+    """Counts structural changes of all objects that a plan has seen; a plan of the same count needs no second look."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def advance(self) -> None:
+        self.count += 1
+
+
+epoch = _Epoch()
+
+
+class Layout:
+    """Class, child names and hyperparameters of one object.
+
+    Attributes:
+        cls: the class of the object.
+        dynamic: names (attributes, indices, dictionary keys) of the children, in order.
+        statics: pairs of name and frozen hyperparameter, in order.
+        kinds: for each child the kind of the leaves in it, None where it is a node.
+        names: all names in order, where the order is part of the content (dictionaries), or the length (lists).
+        kind: of a container, the kind of arrays that may be put in.
+        getter: returns the children from the storage, in order.
+    """
+
+    __slots__ = ("__weakref__", "cls", "dynamic", "getter", "kind", "kinds", "names", "statics")
+
+    _interned: ClassVar["weakref.WeakValueDictionary[Hashable, Layout]"] = weakref.WeakValueDictionary()
+
+    cls: type
+    dynamic: tuple[Any, ...]
+    statics: tuple[tuple[Any, Any], ...]
+    kinds: tuple[type[Kind] | None, ...]
+    names: tuple[Any, ...]
+    kind: type[Kind] | None
+    getter: Callable[[Any], tuple[Any, ...]]
+
+    def __init__(
+        self,
+        cls: type,
+        dynamic: tuple[Any, ...],
+        statics: tuple[tuple[Any, Any], ...],
+        kinds: tuple[type[Kind] | None, ...],
+        names: tuple[Any, ...],
+        kind: type[Kind] | None,
+    ) -> None:
+        self.cls, self.dynamic, self.statics, self.kinds, self.names = cls, dynamic, statics, kinds, names
+        self.kind = kind
+        self.getter = _getter(dynamic)
+
+    @classmethod
+    def of(
+        cls,
+        owner: type,
+        dynamic: tuple[Any, ...],
+        statics: tuple[tuple[Any, Any], ...],
+        kinds: tuple[type[Kind] | None, ...],
+        names: tuple[Any, ...] = (),
+        kind: type[Kind] | None = None,
+    ) -> "Layout":
+        """Returns the one layout with this content."""
+        hyperparameters = tuple((name, key(value)) for name, value in statics)
+        content = owner, key(dynamic), hyperparameters, kinds, key(names), kind
+        layout = cls._interned.get(content)
+        if layout is None:
+            layout = cls._interned.setdefault(content, cls(owner, dynamic, statics, kinds, names, kind))
+        return layout
+
+    def __repr__(self) -> str:
+        statics = ", ".join(f"{name}={value!r}" for name, value in self.statics)
+        return f"{self.cls.__name__}[{', '.join(map(str, self.dynamic))}]({statics})"
+
+
+def _getter(names: tuple[Any, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    if not names:
+        return lambda storage: ()
+    (only,) = names
+    return lambda storage: (storage[only],)
+
+
+def layout_of(node: Node) -> Layout:
+    """Returns the layout of an object, computing it if the structure changed since the last time."""
+    layout = node._layout
+    if layout is None:
+        layout = node._layout = node._make_layout()
+    return layout

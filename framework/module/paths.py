@@ -1,0 +1,171 @@
+"""Leaf names such as `encoder.blocks.3.weight`, and choosing leaves by kind and by name pattern."""
+
+import fnmatch
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from framework.errors import ModuleError
+from framework.module.fields import Kind, as_kind
+from framework.module.graph import Graph, NestRef, NodeRef, flatten_nest, is_node, raw_get, walk, write_slot
+from framework.module.hyper import is_array
+from framework.module.layout import Node
+from framework.module.ownership import check_write
+
+
+def node_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
+    """Returns the first path of each node that can be reached from some roots.
+
+    Args:
+        graph: a walked graph.
+        roots: numbers of the nodes that paths start from; with more than one, their position is the first part.
+
+    Returns:
+        A dict from node number to path; the path of a single root is empty.
+    """
+    found = {root: "" if len(roots) == 1 else str(position) for position, root in reversed([*enumerate(roots)])}
+    stack = list(reversed(roots))
+    seen: set[int] = set()
+    while stack:  # depth first and in order, so that a shared object is named by where it is met first
+        index = stack.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        layout, refs = graph.structure.nodes[index]
+        for name, ref in reversed([*zip(layout.dynamic, refs, strict=True)]):
+            for suffix, child in _children(graph, index, name, ref):
+                if child not in seen and child not in roots:
+                    found[child] = join(found[index], f"{name}{suffix}")
+                    stack.append(child)
+    return found
+
+
+def _children(graph: Graph, index: int, name: Any, ref: Any) -> list[tuple[str, int]]:
+    if isinstance(ref, NodeRef):
+        return [("", ref.node)]
+    if not isinstance(ref, NestRef):
+        return []
+    suffixes = nest_suffixes(raw_get(graph.nodes[index]._storage(), name))
+    pairs = zip(suffixes, ref.children, strict=True)
+    return [(f".{suffix}", child.node) for suffix, child in pairs if isinstance(child, NodeRef)]
+
+
+def nest_suffixes(value: Any) -> list[str]:
+    """Returns the names of what a tuple or a foreign pytree holds."""
+
+
+    paths = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_node)[0]
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+
+
+def join(parent: str, name: str) -> str:
+    """Joins two parts of a path, each of which may be empty."""
+    return f"{parent}.{name}" if parent and name else parent or name
+
+
+def leaf_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
+    """Returns the path of each leaf that can be reached from some roots, in depth-first order.
+
+    Args:
+        graph: a walked graph.
+        roots: see `node_paths`.
+
+    Returns:
+        A dict from leaf number to path, each leaf once, under its first path.
+    """
+    named = node_paths(graph, roots)
+    found: dict[int, str] = {}
+    for leaf, slot in enumerate(graph.slots):
+        if slot.node in named:
+            name = str(slot.key)
+            if slot.inner is not None:
+                name = join(name, nest_suffixes(raw_get(slot.storage, slot.key))[slot.inner])
+            found[leaf] = join(named[slot.node], name)
+    return found
+
+
+def matches(selector: Any, path: str, kind: type[Kind] | None) -> bool:
+    """Tells whether a leaf is selected.
+
+    Args:
+        selector: a kind (`fw.Param`), a path pattern in which `*` stands for any characters, a function of the path, or
+            a tuple of these, of which one must match.
+        path: the path of the leaf.
+        kind: the kind of the leaf.
+
+    Returns:
+        Whether the leaf is selected.
+
+    Example:
+        >>> matches("encoder.*", "encoder.weight", None), matches(("head.*", "*.bias"), "encoder.bias", None)
+        (True, True)
+    """
+    if isinstance(selector, tuple):
+        return any(matches(part, path, kind) for part in selector)
+    if isinstance(selector, str):
+        return fnmatch.fnmatchcase(path, selector)
+    if callable(selector) and not inspect.isclass(selector) and not hasattr(selector, "__metadata__"):
+        return bool(selector(path))
+    return kind is not None and issubclass(kind, as_kind(selector))
+
+
+def select(module: Node, selector: Any = Kind) -> dict[str, Any]:
+    """Returns leaves of an object by path.
+
+    Args:
+        module: a module.
+        selector: which leaves: a kind, a path pattern such as `"encoder.*"`, a function of the path, or a tuple of them.
+
+    Returns:
+        A dict from path to array; a shared leaf appears once, under its first path.
+
+    Example:
+        >>> import framework as fw
+        >>> model = fw.nn.Sequential(fw.nn.Linear(2, 3, rngs=fw.Rngs(0)), fw.nn.BatchNorm(3))
+        >>> list(fw.select(model, "*.bias")), list(fw.select(model, fw.State))
+        (['layers.0.bias', 'layers.1.bias'], ['layers.1.mean', 'layers.1.variance'])
+    """
+    graph = walk([module])
+    leaves = graph.gather()
+    named = leaf_paths(graph)
+    return {path: leaves[leaf] for leaf, path in named.items() if matches(selector, path, graph.slots[leaf].kind)}
+
+
+def update(module: Node, leaves: Mapping[str, Any]) -> None:
+    """Replaces leaves of an object by path.
+
+    Args:
+        module: a module, changed in place.
+        leaves: a mapping from path to array; shapes and dtypes may differ from what is there.
+
+    Raises:
+        ModuleError: if a path does not exist, or a value is no array; nothing is changed then.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import framework as fw
+        >>> model = fw.nn.Linear(1, 1, rngs=fw.Rngs(0))
+        >>> fw.update(model, {"weight": jnp.ones((1, 1))})
+        >>> model.weight.tolist()
+        [[1.0]]
+    """
+    graph = walk([module])
+    numbers = {path: leaf for leaf, path in leaf_paths(graph).items()}
+    for path, value in leaves.items():
+        if path not in numbers:
+            known = ", ".join(sorted(numbers)) or "none"
+            raise ModuleError(
+                f"{type(module).__name__} has no leaf {path!r}, so that nothing was updated. Its leaves are: {known}."
+            )
+        if not is_array(value):
+            raise ModuleError(
+                f"the leaf {path!r} of {type(module).__name__} cannot become {value!r}: leaves are arrays. Pass "
+                f"`jnp.asarray(...)`."
+            )
+    for path in leaves:
+        slot = graph.slots[numbers[path]]
+        check_write(graph.nodes[slot.node], slot.key)
+    for path, value in leaves.items():
+        write_slot(graph.slots[numbers[path]], value)
