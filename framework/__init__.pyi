@@ -1,4 +1,5 @@
 from . import data as data
+from .checkpoint.checkpoints import Checkpoints as Checkpoints
 from .lift.grad import grad as grad
 from .lift.grad import value_and_grad as value_and_grad
 from .lift.jit import jit as jit
@@ -33,3 +34,11 @@ from .lift.derivatives import jvp as jvp
 from .lift.derivatives import vjp as vjp
 from .lift.memory import remat as remat
 from .module.fields import KeyKind as KeyKind
+from . import errors as errors
+from . import nn as nn
+from . import trackers as trackers
+from .random.rngs import Rngs as Rngs
+from .random.rngs import Stream as Stream
+from . import train as train
+from . import checkpoint as checkpoint
+from . import monitor as monitor

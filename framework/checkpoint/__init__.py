@@ -1,1 +1,4 @@
-"""Checkpoints of modules on disk: written in the background, complete or absent, restored in place with exact bits."""
+"""Checkpoints of modules on disk: written in the background, complete or absent, restored in place."""
+
+from framework.checkpoint.checkpoints import Checkpoints as Checkpoints
+from framework.checkpoint.checkpoints import Restored as Restored

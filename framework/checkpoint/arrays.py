@@ -1,13 +1,14 @@
-"""Arrays to and from disk: copies to the host, the bytes that Orbax stores, checksums, and placing on devices again."""
+"""Arrays to and from disk: copies to the host, what Orbax stores, checksums, and placing on devices."""
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -19,7 +20,8 @@ _logger = logging.getLogger(__name__)
 
 
 def copy_to_host(leaves: Sequence[Any], records: Sequence[LeafRecord]) -> list[np.ndarray]:
-    """Copies leaves into host memory of their own, so that they may be donated or overwritten right afterwards.
+    """Copies leaves into host memory of their own, so that they may be donated or overwritten right
+    afterwards.
 
     Args:
         leaves: arrays; typed random keys are copied as the words they consist of.
@@ -35,7 +37,8 @@ def copy_to_host(leaves: Sequence[Any], records: Sequence[LeafRecord]) -> list[n
     for array in arrays:
         if isinstance(array, jax.Array):
             array.copy_to_host_async()  # all transfers under way before the first one is waited for
-    # A copy, not a view: on a CPU device a view is the buffer itself, and would be overwritten by a donating step.
+    # A copy, not a view: on a CPU device a view is the buffer itself, and would be overwritten by a donating
+    # step.
     return [np.array(array) for array in arrays]
 
 
@@ -46,7 +49,7 @@ def _readable(leaf: Any, record: LeafRecord) -> Any:
     elif not isinstance(leaf, jax.Array | np.ndarray):
         why = "is only a shape: restore into the object or build it with arrays before saving it"
     elif isinstance(leaf, jax.Array) and leaf.is_deleted():
-        why = "was donated to a compiled function and has no values any more: save the object that came out of it"
+        why = "was donated to a compiled function and has no values: save the object that came out of it"
     elif isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         why = "is spread over several processes: gather it first with `jax.experimental.multihost_utils`"
     if why is not None:
@@ -104,7 +107,7 @@ def read_arrays(directory: Path) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None, None, None]:
     """Keeps what Orbax logs at debug level: every failure is raised as well, and needs no second report."""
 
     def demote(record: logging.LogRecord) -> bool:
@@ -130,11 +133,11 @@ def place(array: np.ndarray, like: Any, implementation: str | None) -> Any:
         implementation: the generator, for random keys.
 
     Returns:
-        A JAX array in a buffer of its own, which a compiled function can reuse; committed to a sharding only if `like`
-        was.
+        A JAX array in a buffer of its own, which a compiled function can reuse; committed to a sharding only
+        if `like` was.
     """
-    # The plain conversion copies; a transfer to a sharding may borrow the memory of the host array instead, and a
-    # borrowed buffer cannot be donated.
+    # The plain conversion copies; a transfer to a sharding may borrow the memory of the host array instead,
+    # and a borrowed buffer cannot be donated.
     sharding = getattr(like, "sharding", None) if getattr(like, "committed", True) else None
     placed = jnp.array(array) if sharding is None else jnp.copy(jax.device_put(array, sharding))
     return placed if implementation is None else jax.random.wrap_key_data(placed, impl=implementation)

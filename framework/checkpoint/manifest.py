@@ -71,7 +71,7 @@ def library_versions() -> dict[str, str]:
 
 def file_sizes(directory: Path) -> dict[str, int]:
     """Returns the size of each file below a directory, without the manifest."""
-    found = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != NAME)
+    found = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / NAME)
     return {path.relative_to(directory).as_posix(): path.stat().st_size for path in found}
 
 
@@ -119,11 +119,13 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
     ]
     leaves = [LeafRecord(**leaf | {"shape": tuple(leaf["shape"])}) for leaf in structure["leaves"]]
     stored = [StoredLeaf(**leaf | {"shape": tuple(leaf["shape"])}) for leaf in fields["stored"]]
-    return Manifest(**fields | {"structure": Structure(nodes, leaves), "stored": stored})
+    made: dict[str, Any] = {"structure": Structure(nodes, leaves), "stored": stored}
+    return Manifest(**fields | made)
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
-    """Checks that all files of a checkpoint are there with their sizes; the content is checked when it is read.
+    """Checks that all files of a checkpoint are there with their sizes; the content is checked when it is
+    read.
 
     Raises:
         Damaged: naming the file that is missing or has another size.

@@ -10,11 +10,10 @@ from framework.module.base import Module
 from framework.module.codec import encode
 from framework.module.containers import Tuple
 from framework.module.graph import Graph, LeafRef, NestRef, NodeRef, raw_get
-from framework.module.layout import Node
 from framework.module.paths import leaf_paths, node_paths
 
 Child = dict[str, Any]
-"""`{"leaf": number}`, `{"node": number}`, `{"value": encoded}` or `{"nest": [type, names or None, children]}`."""
+"""A `{"leaf": number}`, `{"node": number}`, `{"value": encoded}` or `{"nest": [type, names, children]}`."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +125,20 @@ def _nest(value: Any) -> Child:
     if isinstance(value, dict):
         return {"nest": ["dict", [encode(name) for name in value], [_nest(item) for item in value.values()]]}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"nest": [f"namedtuple:{class_path(type(value))}", list(value._fields), [_nest(item) for item in value]]}
-    for kind in (Tuple, tuple, list):
-        if type(value) is kind:
-            return {"nest": [kind.__name__, None, [_nest(item) for item in value]]}
+        named: Any = value
+        kind = f"namedtuple:{class_path(type(named))}"
+        return {"nest": [kind, list(named._fields), [_nest(item) for item in named]]}
+    for sequence in (Tuple, tuple, list):
+        if type(value) is sequence:
+            return {"nest": [sequence.__name__, None, [_nest(item) for item in value]]}
     if jax.tree_util.all_leaves((value,)) or value is None:
         return {"value": encode(value)}
     raise TypeError(f"{type(value).__name__} is a pytree of its own kind")
 
 
 def parts(child: Child, prefix: str = "") -> Iterator[tuple[str, Child]]:
-    """Yields what a child consists of: leaves, nodes, values and the types of nests, with the rest of their paths.
+    """Yields what a child consists of: leaves, nodes, values and the types of nests, with the rest of their
+    paths.
 
     Example:
         >>> list(parts({"nest": ["list", None, [{"leaf": 3}, {"value": 7}]]}))
@@ -149,8 +151,3 @@ def parts(child: Child, prefix: str = "") -> Iterator[tuple[str, Child]]:
     yield prefix, {"type": kind}
     for name, item in zip(range(len(children)) if names is None else names, children, strict=True):
         yield from parts(item, f"{prefix}.{name}")
-
-
-def is_module_tree(value: Any) -> bool:
-    """Tells whether a value is something that can be saved."""
-    return isinstance(value, Node)

@@ -1,5 +1,5 @@
-"""The command line: `framework train`, `framework resume` and `framework evaluate`, configured by the YAML of configs/.
+"""The command line: `framework train`, `resume` and `evaluate`, configured by the YAML of configs/.
 
-Only `build.py` imports JAX. Everything else runs before it, so that `--help` is quick and a wrong configuration is
-refused before a device is touched.
+Only `build.py` imports JAX. Everything else runs before it, so that `--help` is quick and a wrong
+configuration is refused before a device is touched.
 """

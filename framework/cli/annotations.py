@@ -1,7 +1,7 @@
 """Whether a configured value fits a parameter's annotation, judged from the annotation's source.
 
-Only annotations that a YAML value can plainly break are judged: int, float, bool, str, None, Literal, and lists,
-tuples and unions of them. Everything else fits.
+Only annotations that a YAML value can plainly break are judged: int, float, bool, str, None, Literal, and
+lists, tuples and unions of them. Everything else fits.
 """
 
 import ast
@@ -12,7 +12,7 @@ from framework.cli.modules import last_name
 _LISTS = frozenset({"list", "List", "Sequence", "Iterable", "Collection"})
 
 
-class Misfit(Exception):  # noqa: N818 - an answer, not a fault
+class MisfitError(Exception):
     """A value does not fit."""
 
 
@@ -28,7 +28,7 @@ def fit(value: Any, annotation: ast.expr | None, default: ast.expr | None = None
         The value, converted where nothing is lost.
 
     Raises:
-        Misfit: the annotation does not allow the value.
+        MisfitError: the annotation does not allow the value.
 
     Example:
         >>> fit(1, ast.parse("float | None", mode="eval").body)
@@ -114,13 +114,13 @@ def _fit_plain(value: Any, name: str) -> Any:
     else:
         fits = True
     if not fits:
-        raise Misfit
+        raise MisfitError
     return value
 
 
 def _fit_constant(value: Any, annotation: ast.Constant) -> Any:
     if annotation.value is None and value is not None:
-        raise Misfit
+        raise MisfitError
     if isinstance(annotation.value, str):
         try:
             return fit(value, ast.parse(annotation.value, mode="eval").body)
@@ -134,13 +134,13 @@ def _fit_any(value: Any, choices: list[ast.expr]) -> Any:
     for choice in choices:
         try:
             fitted = fit(value, choice)
-        except Misfit:
+        except MisfitError:
             continue
         if type(fitted) is type(value):  # 1 stays an int in `float | int`
             return fitted
         converted.append(fitted)
     if not converted:
-        raise Misfit
+        raise MisfitError
     return converted[0]
 
 
@@ -149,7 +149,7 @@ def _fit_literal(value: Any, choices: list[ast.expr]) -> Any:
     if len(constants) == len(choices) and not any(
         type(value) is type(constant) and value == constant for constant in constants
     ):
-        raise Misfit
+        raise MisfitError
     return value
 
 
@@ -158,11 +158,11 @@ def _fit_tuple(value: Any, parts: list[ast.expr]) -> Any:
     if len(parts) == 2 and isinstance(parts[1], ast.Constant) and parts[1].value is Ellipsis:
         return [fit(one, parts[0]) for one in items]
     if len(items) != len(parts):
-        raise Misfit
+        raise MisfitError
     return [fit(one, part) for one, part in zip(items, parts, strict=True)]
 
 
 def _items(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise Misfit
+        raise MisfitError
     return list(value)

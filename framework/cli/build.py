@@ -1,4 +1,4 @@
-"""Builds the objects that a checked configuration names and trains or evaluates them: the only file here with JAX."""
+"""Builds what a checked configuration names and trains or evaluates it: the only file here with JAX."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ _OPTIMIZER_KEYS = ("_target_", "learning_rate", "clip_norm", "schedule")
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What training did: its last metrics, the steps it began and ended at, and when its first step was done."""
+    """What training did: its last metrics, the steps it began and ended at, the time of its first step."""
 
     metrics: dict[str, float]
     first_step: int
@@ -32,7 +32,7 @@ class Result:
 
 
 def train(config: Mapping[str, Any], run: Run, attempt: Attempt) -> Result:
-    """Trains what a configuration says, from the newest checkpoint of the run if there is one.
+    r"""Trains what a configuration says, from the newest checkpoint of the run if there is one.
 
     Args:
         config: a checked and resolved configuration.
@@ -46,9 +46,22 @@ def train(config: Mapping[str, Any], run: Run, attempt: Attempt) -> Result:
         FrameworkError: the data, the model or the run directory cannot be used.
 
     Example:
-        >>> train({}, None, None)
-        Traceback (most recent call last):
-        KeyError: 'seed'
+        >>> import tempfile
+        >>> from framework.cli.runs import create
+        >>> from framework.cli.saved import saved_config
+        >>> data = "data: {_target_: framework.data.digits, flat: true}\n"
+        >>> sizes = "in_features: 64, hidden: [8], out_features: 10"
+        >>> model = f"model: {{_target_: framework.nn.models.MLP, {sizes}}}\n"
+        >>> task = "task: {_target_: framework.train.Classification, num_classes: 10}\n"
+        >>> optimizer = "optimizer: {_target_: optax.sgd, learning_rate: 0.1}\n"
+        >>> trainer = "trainer: {max_steps: 2}\nmonitor: {tensorboard: false, progress: 'off'}\n"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = create(folder, "digits", data + model + task + optimizer + trainer, [])
+        ...     with run.attempt() as attempt:
+        ...         result = train(saved_config(run, []), run, attempt)
+        ...     step, splits = evaluate(saved_config(run, []), run)
+        >>> result.last_step, step, sorted(splits)
+        (2, 2, ['eval', 'test'])
     """
     splits, task = _build(config)
     checkpoints = Checkpoints(run.directory / "checkpoints", **config["checkpoint"])
@@ -58,7 +71,7 @@ def train(config: Mapping[str, Any], run: Run, attempt: Attempt) -> Result:
     try:
         if not start:
             monitor.text("train", 0, "config", run.config_text(), code=True)
-            monitor.text("train", 0, "model", fw.summary(task.model), code=True)
+            monitor.text("train", 0, "model", str(fw.summary(task.model)), code=True)
             monitor.hparams(_scalars(config), {})
         metrics = trainer.fit(task, splits.train, splits.eval)
     finally:
@@ -79,17 +92,13 @@ def evaluate(config: Mapping[str, Any], run: Run) -> tuple[int, dict[str, dict[s
 
     Raises:
         CheckpointError: the run has no checkpoint, or it cannot be read.
-
-    Example:
-        >>> evaluate({}, None)
-        Traceback (most recent call last):
-        KeyError: 'seed'
     """
     splits, task = _build(config)
     checkpoints = Checkpoints(run.directory / "checkpoints", **config["checkpoint"])
     if checkpoints.latest() is None:
         raise CheckpointError(
-            f"the run {run.directory} has no checkpoint to evaluate; train it first: framework resume run={run.directory}"
+            f"the run {run.directory} has no checkpoint to evaluate; train it first: framework resume "
+            f"run={run.directory}"
         )
     step = checkpoints.restore(task).step
     trainer = fw.Trainer(**config["trainer"])
@@ -109,15 +118,18 @@ def _build(config: Mapping[str, Any]) -> tuple[Splits, fw.Task]:
 
 def _keep_compiled_programs() -> None:
     """Keeps every compiled program on disk, so that a second start of the same run compiles nothing."""
-    folder = os.environ.get("FRAMEWORK_CACHE") or Path.home() / ".cache" / "framework" / "compilation"
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    chosen = os.environ.get("FRAMEWORK_CACHE") or os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    folder = Path(chosen) if chosen else Path.home() / ".cache" / "framework" / "compilation"
+    update: Any = jax.config.update  # it has no annotations
+    update("jax_compilation_cache_dir", str(folder))
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def _instantiate(path: str, node: Any, **supplied: Any) -> Any:
     """Calls a node's target with the node's keywords and with objects of ours.
 
-    The objects are given to a partial, since Hydra would merge them into the configuration as if they were nodes.
+    The objects are given to a partial, since Hydra would merge them into the configuration as if they were
+    nodes.
     """
     try:
         partial = hydra.utils.instantiate(node, _partial_=True, _convert_="all")
@@ -128,20 +140,26 @@ def _instantiate(path: str, node: Any, **supplied: Any) -> Any:
 
 def _optimizer(node: Mapping[str, Any], model: fw.Module) -> fw.Optimizer:
     try:
+        # Hydra refuses dangerous targets only where it instantiates them.
+        hydra.utils.instantiate({"_target_": node["_target_"], "_partial_": True})
         factory = hydra.utils.get_method(node["_target_"])
     except InstantiationException as error:
         raise _refused("optimizer", error) from error
     schedule = node.get("schedule")
     rate = node.get("learning_rate")
     if schedule is not None:
-        rate = _instantiate("optimizer.schedule", schedule)()
+        try:
+            rate = _instantiate("optimizer.schedule", schedule)
+        except ValueError as error:  # optax refuses, for example, a warm-up that is longer than the run
+            target = schedule["_target_"]
+            raise ConfigError(f"optimizer.schedule: {target} refuses these values: {error}") from error
     nested = {key: value for key, value in node.items() if key not in _OPTIMIZER_KEYS}
     keywords = hydra.utils.instantiate(nested, _convert_="all")
     return fw.Optimizer(factory, model, learning_rate=rate, clip_norm=node.get("clip_norm"), **keywords)
 
 
 def _refused(path: str, error: InstantiationException) -> Exception:
-    """Finds what to raise for an error of Hydra: our own error inside it, or a paragraph if there is no error inside."""
+    """Finds what to raise for an error of Hydra: our own error inside it, or a paragraph if there is none."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, FrameworkError):

@@ -1,7 +1,7 @@
 """Checks a composed configuration as a whole, before anything is built from it.
 
-The YAML's typed nodes were checked while Hydra merged them. What Hydra lets pass is checked here: keys added with `+`,
-values that are still missing, bounds, and the keywords of every `_target_`.
+The YAML's typed nodes were checked while Hydra merged them. What Hydra lets pass is checked here: keys added
+with `+`, values that are still missing, bounds, and the keywords of every `_target_`.
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ def check(config: DictConfig, origins: Origins, choices: Mapping[str, Any]) -> d
     """Checks a configuration and completes it in place.
 
     Args:
-        config: the composed configuration without its `hydra` node; given a name, and values as their declared types.
+        config: the composed configuration without its `hydra` node; given a name, and values as their
+            declared types.
         origins: tells where each value was written.
         choices: the option that was chosen of each group, which names a run that has no name.
 
@@ -38,9 +39,9 @@ def check(config: DictConfig, origins: Origins, choices: Mapping[str, Any]) -> d
 
     Example:
         >>> config = OmegaConf.structured(schema.Config)
-        >>> check(config, Origins([], [], {}, "train"), {})
+        >>> check(config, Origins([], [], {}, "train"), {})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        framework.errors.ConfigError: the configuration: trainer.max_steps has no value yet; write trainer.max_steps=VALUE
+        framework.errors.ConfigError: the configuration: trainer.max_steps has no value yet; write ...
     """
     _check_keys(config, schema.Config, "", origins)
     _resolve(config, origins)
@@ -116,7 +117,7 @@ def type_name(declared: Any) -> str:
 
 
 def nearest_key(path: str, candidates: Mapping[str, Any]) -> str:
-    """Writes what an unknown key should have been: one beside it, or one of the same name elsewhere in the schema.
+    """Writes what an unknown key should have been: one beside it, or one elsewhere in the schema.
 
     Args:
         path: the dotted key that does not exist.
@@ -149,14 +150,14 @@ def _check_keys(config: DictConfig, node: type, path: str, origins: Origins) -> 
         here = f"{path}.{key}" if path else str(key)
         if key not in known:
             raise ConfigError(f"{origins.place(here)}: there is no key '{here}'; {nearest_key(here, known)}")
-        if dataclasses.is_dataclass(known[str(key)][1]):
-            inner = config._get_node(key)  # noqa: SLF001 - the only way to see a node without resolving it
-            if isinstance(inner, DictConfig) and not inner._is_none() and not inner._is_missing():  # noqa: SLF001
-                _check_keys(inner, typing.cast(type, known[str(key)][1]), here, origins)
+        declared = known[str(key)][1]
+        given = not OmegaConf.is_missing(config, key) and not OmegaConf.is_interpolation(config, key)
+        if dataclasses.is_dataclass(declared) and given:
+            _check_keys(config[key], typing.cast(type, declared), here, origins)
 
 
 def _restore_text(config: DictConfig, node: type, path: str, origins: Origins) -> None:
-    """Puts back what was written where text is declared: YAML reads 007 as 7, 1e10 as a number and off as false."""
+    """Puts back the text that was written: YAML reads 007 as 7, 1e10 as a number and off as false."""
     for key, (_, declared) in fields(node).items():
         here = f"{path}.{key}" if path else key
         if dataclasses.is_dataclass(declared):
@@ -176,7 +177,8 @@ def _name_run(config: DictConfig, origins: Origins, choices: Mapping[str, Any]) 
     if not _NAME.fullmatch(config.name):
         better = re.sub(r"[^A-Za-z0-9._-]+", "_", config.name).strip("_.-") or "run"
         raise ConfigError(
-            f"{origins.place('name')}: name={config.name!r} cannot name a directory that needs no quoting; use letters, "
+            f"{origins.place('name')}: name={config.name!r} cannot name a directory that needs no quoting; "
+            "use letters, "
             f"digits, '_', '-' and '.', for example name={better}"
         )
 
@@ -202,7 +204,9 @@ def _check_values(resolved: Mapping[str, Any], node: type, path: str, origins: O
         if minimum is not None and value is not None and value < minimum:
             raise ConfigError(f"{origins.place(here)}: {here} must be at least {minimum}, not {value}")
         if choices is not None and value not in choices:
-            raise ConfigError(f"{origins.place(here)}: {here}={value!r} is unknown; {did_you_mean(value, choices)}")
+            raise ConfigError(
+                f"{origins.place(here)}: {here}={value!r} is unknown; {did_you_mean(str(value), choices)}"
+            )
 
 
 def _owner(config: DictConfig, path: str) -> tuple[Any, Any]:

@@ -1,11 +1,11 @@
-"""Has Hydra compose the configuration of `framework train`, and explains what goes wrong before the work begins."""
+"""Has Hydra compose the configuration of `framework train`, and explains what goes wrong in that."""
 
 import argparse
 import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import NoReturn
 
 import hydra
@@ -19,12 +19,11 @@ from framework.cli.suggest import did_you_mean
 from framework.errors import ConfigError
 
 _PRIMARY = "train"
-_LEFT_TO_HYDRA = frozenset(
-    ("-h", "--help", "--hydra-help", "--version", "-r", "--run", "-m", "--multirun", "-i", "--info")
-    + ("-sc", "--shell-completion", "-cp", "--config-path", "--experimental-rerun")
-)
-
 _WITH_VALUE = frozenset({"-i", "--info", "-cp", "--config-path", "--experimental-rerun"})
+_LEFT_TO_HYDRA = frozenset(
+    {"-h", "--help", "--hydra-help", "--version", "-r", "--run", "-m", "--multirun", "-sc", "--shell-completion"}
+    | _WITH_VALUE
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +92,13 @@ def parse(arguments: list[str]) -> CommandLine:
     written = {_keep_text(one): one for one in arguments}
     primary = options.config_name or _PRIMARY
     return CommandLine(
-        list(map(_keep_text, arguments)), written, show, options.package, options.resolve, options.config_dir, primary
+        list(map(_keep_text, arguments)),
+        written,
+        show,
+        options.package,
+        options.resolve,
+        options.config_dir,
+        primary,
     )
 
 
@@ -105,7 +110,8 @@ def compose(task: Callable[[DictConfig], None], line: CommandLine) -> None:
         line: the command line.
 
     Raises:
-        FrameworkError: the configuration cannot be composed; the message names the key, its place and what to write.
+        FrameworkError: the configuration cannot be composed; the message names the key, its place and what to
+            write.
         SystemExit: the arguments ask Hydra for help or information, which it has printed.
 
     Example:
@@ -170,7 +176,7 @@ def _looks_like_number(word: str) -> bool:
 
 
 @contextlib.contextmanager
-def _hydra_environment(arguments: list[str]) -> Iterator[None]:
+def _hydra_environment(arguments: list[str]) -> Generator[None, None, None]:
     """Gives Hydra its arguments, and has it raise its errors rather than print them and exit."""
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["framework", *arguments]

@@ -1,4 +1,4 @@
-"""Turns what Hydra and OmegaConf raise while they compose a configuration into one `ConfigError` that teaches."""
+"""Turns what Hydra and OmegaConf raise while they compose into one `ConfigError` that teaches."""
 
 import dataclasses
 import re
@@ -41,8 +41,9 @@ def explain(error: Exception, origins: Origins) -> FrameworkError | None:
         The error to show; None when this is not a mistake in the configuration.
 
     Example:
-        >>> str(explain(OverrideParseException("seed", "missing EQUAL"), Origins([], ["seed"], {}, "train")))
-        "command line: 'seed' cannot be read: missing EQUAL; an argument is written KEY=VALUE, ..."
+        >>> error = OverrideParseException("seed", "missing EQUAL")
+        >>> str(explain(error, Origins([], ["seed"], {}, "train")))[:51]
+        "command line: 'seed' cannot be read: missing EQUAL;"
     """
     if isinstance(error, FrameworkError):
         return error
@@ -54,7 +55,8 @@ def explain(error: Exception, origins: Origins) -> FrameworkError | None:
         reason = _sentence(error.message).partition("See https")[0]
         reason = re.sub(r"^Error parsing override '.*?' ", "", reason).strip()
         return ConfigError(
-            f"command line: {error.override!r} cannot be read: {reason}; an argument is written KEY=VALUE, and a value "
+            f"command line: {error.override!r} cannot be read: {reason}; an argument is written KEY=VALUE, "
+            "and a value "
             f"with spaces, commas or brackets is quoted twice: 'KEY=\"a, b\"'"
         )
     cause = next((one for one in _chain(error) if isinstance(one, OmegaConfBaseException) and one.full_key), None)
@@ -64,10 +66,11 @@ def explain(error: Exception, origins: Origins) -> FrameworkError | None:
         return ConfigError(_wrong_type(error, cause, origins))
     if isinstance(cause, ConfigTypeError):
         return ConfigError(
-            f"command line: '~{cause.full_key}' cannot be removed, since every configuration has it; give it a value "
+            f"command line: '~{cause.full_key}' cannot be removed, since every configuration has it; give it "
+            "a value "
             f"instead: {cause.full_key}=VALUE"
         )
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError):
         return RunError(f"{error.filename} cannot be written: {error.strerror}; choose another place: paths.runs=DIR")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
         return ConfigError(_other(error, origins))
@@ -75,7 +78,7 @@ def explain(error: Exception, origins: Origins) -> FrameworkError | None:
 
 
 def unlisted_keyword(error: Exception) -> str | None:
-    """Recognises that the command line set a keyword of a target which no YAML lists, such as `model.dropout=0.5`.
+    """Recognises a keyword of a target that no YAML lists, such as `model.dropout=0.5`.
 
     Hydra asks for a `+` there. We need none, since the keyword is checked against the target's signature.
 
@@ -105,7 +108,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _place(error: Exception, key: str, origins: Origins) -> str:
-    """Names the file and line when Hydra says in which file it failed; everything else came from the command line."""
+    """Names the file and line if Hydra says in which file it failed; all else is from the command line."""
     match = _FILE.search(str(error))
     if match is None:
         return "command line"
@@ -126,7 +129,8 @@ def _unknown_key(error: Exception, cause: OmegaConfBaseException, origins: Origi
         known = dict(fields(node)) if node.__module__ == schema.__name__ else _plain_fields(node)
     if key in _groups(origins) and _FILE.search(str(error)):
         return (
-            f"{place}: options of the group '{key}' change the whole configuration; begin the file with the line "
+            f"{place}: options of the group '{key}' change the whole configuration; begin the file with the "
+            "line "
             f"'# @package _global_'"
         )
     if "." not in key:
@@ -160,7 +164,8 @@ def _missing_option(error: MissingConfigException, origins: Origins) -> str:
     near = did_you_mean(option, options)
     listed = f" It can be: {', '.join(options)}." if options and near.startswith("did you mean") else "."
     return (
-        f"{place}: the group '{group}' has no option '{option}'; {near}{listed} An option of your own is a file "
+        f"{place}: the group '{group}' has no option '{option}'; {near}{listed} An option of your own is a "
+        "file "
         f"{wanted}.yaml in a directory given with --config-dir."
     )
 
@@ -192,7 +197,11 @@ def _other(error: Exception, origins: Origins) -> str:
         return f"{place}: there is no key '{removed[1]}' to remove; {nearest_key(removed[1], known)}"
     merged = re.search(r"Merge error: (\w+) is not a subclass of (\w+)", text)
     if merged:
-        names = [name for name, (_, declared) in fields(schema.Config).items() if getattr(declared, "__name__", "") == merged[2]]
+        names = [
+            name
+            for name, (_, declared) in fields(schema.Config).items()
+            if getattr(declared, "__name__", "") == merged[2]
+        ]
         if names:
             place = _place(error, names[0], origins)
             return f"{place}: {names[0]} holds keys of its own and cannot be one value of type {merged[1]}"
@@ -202,12 +211,13 @@ def _other(error: Exception, origins: Origins) -> str:
 
 
 def _not_an_option(origins: Origins) -> str:
-    """Finds the argument that gives a group something that is no option's name; Hydra does not say which it is."""
+    """Finds the argument that gives a group something else than an option; Hydra does not name it."""
     groups = _groups(origins)
     for override in map(split_override, origins.arguments):
         if override and override.key in groups and origins.option_file(f"{override.key}/{override.text}") is None:
             return (
-                f"command line: {override.key}={override.text} names no option of the group '{override.key}'; one value "
+                f"command line: {override.key}={override.text} names no option of the group "
+                f"'{override.key}'; one value "
                 f"inside it is written {override.key}.KEY=VALUE"
             )
     return "command line: a group takes the name of one of its options, GROUP=OPTION"

@@ -5,6 +5,7 @@ Nothing here imports JAX; `build.py` does, after the configuration was found rig
 
 import contextlib
 import json
+import logging
 import os
 import shlex
 import sys
@@ -26,6 +27,7 @@ from framework.cli.suggest import did_you_mean
 from framework.errors import ConfigError, FrameworkError
 
 _IMPORTED_AT = time.time()
+_LOG = logging.getLogger(__name__)
 _HELP = """usage: framework COMMAND [KEY=VALUE ...]
 
   framework train                      train a model; configured by Hydra, see framework train --help
@@ -56,9 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # so that a target may stand in a module of the current directory
-    commands: dict[str, Callable[[list[str]], int]] = {"train": _train, "resume": _resume, "evaluate": _evaluate}
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # so that a target may stand in a module of the current directory
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "resume": _resume,
+        "evaluate": _evaluate,
+    }
     try:
         if command in ("--help", "-h", "help"):
             print(_HELP)
@@ -122,7 +129,8 @@ def _show(config: DictConfig, origins: Origins, choices: Any, line: CommandLine)
         mistake = error
     part: Any = OmegaConf.select(config, line.package) if line.package else config
     if part is None:
-        raise ConfigError(f"command line: there is no node '{line.package}'; {did_you_mean(line.package, map(str, config))}")
+        near = did_you_mean(str(line.package), map(str, config))
+        raise ConfigError(f"command line: there is no node '{line.package}'; {near}")
     print(f"# @package {line.package}\n" if line.package else "", end="")
     print(OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n", end="")
     if mistake is not None:
@@ -164,16 +172,18 @@ def _attempt(run: runs.Run, config: dict[str, Any], overrides: list[str], begin:
             from framework.cli import build  # here, so that everything above goes without JAX
 
             result = build.train(config, run, attempt)
+            metrics = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.metrics.items()))
+            _LOG.info("step %d: %s", result.last_step, metrics)
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue this run with: framework resume run={directory}", file=sys.stderr)
         raise
     if result.first_step_at is not None:
-        print(f"{result.first_step_at - begin:.1f} s from the start of the process to the first step")
+        print(f"{result.first_step_at - begin:.1f} s from start to first step")
     elif result.last_step == result.first_step:
         more = f"framework resume run={directory} trainer.max_steps={2 * result.last_step}"
         print(f"step {result.last_step} was reached before; train further with: {more}")
-    metrics = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.metrics.items()))
-    print(f"step {result.last_step}: {metrics}")
+    if metrics:
+        print(f"step {result.last_step}: {metrics}")
     print(f"run directory: {run.directory}")
     if config["monitor"]["tensorboard"]:
         print(f"curves: tensorboard --logdir {directory}/tensorboard")
@@ -206,7 +216,7 @@ def _run_argument(command: str, arguments: list[str]) -> tuple[runs.Run, list[st
 
 
 def _process_start() -> float:
-    """Tells when this process was started, in seconds since the epoch; where the system does not say, when it came here."""
+    """Tells when this process was started, or came here if the system does not say; seconds since 1970."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")

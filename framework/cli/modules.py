@@ -1,8 +1,8 @@
 """Finds the definition that a dotted name stands for by reading source files, without importing them.
 
-Importing a model's module would load JAX and may run the user's code; a misspelt key should be told before that. What
-cannot be followed by reading (a C extension, a module with its own `__getattr__`, a value made by a call) is `Opaque`
-and counts as right.
+Importing a model's module would load JAX and may run the user's code; a misspelt key should be told before
+that. What cannot be followed by reading (a C extension, a module with its own `__getattr__`, a value made by
+a call) is `Opaque` and counts as right.
 """
 
 import ast
@@ -40,7 +40,7 @@ class Opaque:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A module that was found but not imported: its file (none for a namespace package) and its submodules' folders."""
+    """A module that was found but not imported: its file, if it has one, and its submodules' folders."""
 
     name: str
     file: Path | None
@@ -54,7 +54,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A class or function statement, the module it stands in, and whether its first parameter is already bound."""
+    """A class or function statement, the module it stands in, and whether its first parameter is bound."""
 
     node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     source: Source
@@ -77,9 +77,9 @@ def locate(target: str) -> Definition | Opaque:
         TargetNotFoundError: a part of the name does not exist.
 
     Example:
-        >>> locate("collections.abc.Mappnig")
+        >>> locate("difflib.ndif")
         Traceback (most recent call last):
-        framework.cli.modules.TargetNotFoundError: collections.abc has no 'Mappnig'
+        framework.cli.modules.TargetNotFoundError: difflib has no 'ndif'
     """
     first, *rest = target.split(".")
     found: Found | None = find_module(first)
@@ -132,8 +132,8 @@ def resolve(expression: ast.expr, source: Source, seen: frozenset[tuple[str, str
         What the expression is, or None when it does not exist.
 
     Example:
-        >>> resolve(ast.parse("namedtuple", mode="eval").body, find_module("difflib")).node.name
-        'namedtuple'
+        >>> resolve(ast.parse("Differ.compare", mode="eval").body, find_module("difflib")).node.name
+        'compare'
     """
     if isinstance(expression, ast.Name):
         return _module_member(source, expression.id, seen)
@@ -144,7 +144,7 @@ def resolve(expression: ast.expr, source: Source, seen: frozenset[tuple[str, str
 
 
 def last_name(expression: ast.expr) -> str:
-    """Names the last part of a name, attribute chain, call or subscript: `dataclass` for `@dataclasses.dataclass()`.
+    """Names the last part of a chain, call or subscript: `dataclass` for `@dataclasses.dataclass()`.
 
     Args:
         expression: the expression.
@@ -232,8 +232,9 @@ def _module_member(source: Source, name: str, seen: frozenset[tuple[str, str]]) 
 def _made_on_demand(source: Source, name: str, bindings: dict[str, ast.stmt]) -> bool:
     """Tells whether a module's own `__getattr__` may know a name that no statement binds.
 
-    Such functions serve deprecated or lazily loaded names, which stand in the file as strings. A name that does not,
-    and that looks like a bound one, is a misspelling. A stub lists all names that lazy_loader serves.
+    Such functions serve deprecated or lazily loaded names, which stand in the file as strings. A name that
+    does not, and that looks like a bound one, is a misspelling. A stub lists all names that lazy_loader
+    serves.
     """
     if "__getattr__" not in bindings or source.file is None or source.file.with_suffix(".pyi").is_file():
         return False

@@ -1,11 +1,10 @@
 """Where a configuration value was written: the command line, or a line of a YAML file.
 
-Hydra's composed configuration does not remember it. It is found again by walking the defaults lists from train.yaml in
-the order in which Hydra merges them and looking for the key, the last place first.
+Hydra's composed configuration does not remember it. It is found again by walking the defaults lists from
+train.yaml in the order in which Hydra merges them and looking for the key, the last place first.
 """
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -166,7 +165,7 @@ class Origins:
         return None
 
     def _files(self, option: str, package: str, seen: frozenset[str]) -> Iterator[tuple[Path, str]]:
-        """Yields the files that make up an option with the node each fills, in the order in which they are merged."""
+        """Yields the files that make up an option, as they are merged, with the node that each fills."""
         file = self.option_file(option)
         if file is None or option in seen:
             return
@@ -264,11 +263,11 @@ def _parse(file: Path) -> yaml.Node | None:
 
 def _defaults(file: Path) -> list[Any]:
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, OSError, UnicodeDecodeError):
         return []
-    entries = content.get("defaults") if isinstance(content, dict) else None
-    return list(entries) if isinstance(entries, list) else []
+    entries: Any = content.get("defaults") if isinstance(content, dict) else None  # pyright: ignore
+    return list(entries) if isinstance(entries, list) else []  # pyright: ignore
 
 
 def _unquoted(text: str | None) -> str | None:
@@ -278,7 +277,7 @@ def _unquoted(text: str | None) -> str | None:
 
 
 def search_directories(main: Path, config_dir: str | None, arguments: Sequence[str]) -> list[Path]:
-    """Lists the directories in which Hydra looks for YAML, for messages about a configuration that cannot be composed.
+    """Lists the directories in which Hydra looks for YAML, for messages when it cannot compose.
 
     Args:
         main: the directory of train.yaml.
@@ -294,10 +293,10 @@ def search_directories(main: Path, config_dir: str | None, arguments: Sequence[s
     """
     directories = [main]
     if config_dir is not None:
-        directories.append(Path(os.path.abspath(config_dir)))
+        directories.append(Path(config_dir).absolute())
     for argument in arguments:
         override = split_override(argument)
         if override and override.key == "hydra.searchpath" and override.text:
             names = override.text.strip("[]").split(",")
-            directories += [Path(os.path.abspath(one.strip(" '\"").removeprefix("file://"))) for one in names]
+            directories += [Path(one.strip(" '\"").removeprefix("file://")).absolute() for one in names]
     return directories

@@ -1,7 +1,7 @@
 """Run directories: made once, never shared, and a record of every attempt to finish the run.
 
-A run directory holds config.yaml (resolved), overrides.yaml, run.json, train.log, metrics.jsonl, checkpoints/ and
-tensorboard/. config.yaml is written once; a later attempt's changes stand with the attempt in run.json.
+A run directory holds config.yaml (resolved), overrides.yaml, run.json, train.log, metrics.jsonl, checkpoints/
+and tensorboard/. config.yaml is written once; a later attempt's changes stand with the attempt in run.json.
 """
 
 import contextlib
@@ -15,15 +15,17 @@ import platform
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from framework.errors import RunError
 
+_LOG = logging.getLogger(__name__)
+
 
 class Run:
-    """One run directory.
+    r"""One run directory.
 
     Args:
         directory: an existing run directory.
@@ -34,9 +36,9 @@ class Run:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run = create(folder, "digits", "seed: 0\\n", [])
+        ...     run = create(folder, "digits", "seed: 0\n", [])
         ...     run.directory.parent.name, run.config_text()
-        ('digits', 'seed: 0\\n')
+        ('digits', 'seed: 0\n')
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -57,7 +59,8 @@ class Run:
             return (self.directory / "config.yaml").read_text(encoding="utf-8")
         except OSError as error:
             raise RunError(
-                f"{self.directory / 'config.yaml'} cannot be read ({error.strerror}); without it the run cannot be "
+                f"{self.directory / 'config.yaml'} cannot be read ({error.strerror}); without it the run "
+                "cannot be "
                 f"continued or evaluated, so start a new one: framework train"
             ) from error
 
@@ -87,7 +90,7 @@ class Run:
         return [one for attempt in self.record()["attempts"] for one in attempt["overrides"]]
 
     @contextlib.contextmanager
-    def attempt(self, overrides: Sequence[str] = ()) -> Iterator["Attempt"]:
+    def attempt(self, overrides: Sequence[str] = ()) -> Generator["Attempt", None, None]:
         """Claims the run for this process, appends an attempt to run.json and writes the log to train.log.
 
         Args:
@@ -118,16 +121,25 @@ class Run:
             )
             _write_json(self.directory / "run.json", record)
             current = Attempt()
+            number = len(record["attempts"])
+            _LOG.info("attempt %d starts as process %d on %s", number, os.getpid(), socket.gethostname())
             try:
                 yield current
             except BaseException as error:
-                current.exit = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-                logging.getLogger("framework").error("the attempt ended with an error", exc_info=error)
+                current.exit = (
+                    "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+                )
+                _LOG.error("attempt %d failed", number, exc_info=error)
                 raise
             else:
                 current.exit = "completed"
             finally:
-                record["attempts"][-1] |= {"end": _now(), "exit": current.exit, "last_step": current.last_step}
+                _LOG.info("attempt %d ends after step %s: %s", number, current.last_step, current.exit)
+                record["attempts"][-1] |= {
+                    "end": _now(),
+                    "exit": current.exit,
+                    "last_step": current.last_step,
+                }
                 _write_json(self.directory / "run.json", record)
 
 
@@ -139,9 +151,7 @@ class Attempt:
         self.last_step: int | None = None
 
 
-def create(
-    runs: str | os.PathLike[str], name: str, config_text: str, overrides: Sequence[str]
-) -> Run:
+def create(runs: str | os.PathLike[str], name: str, config_text: str, overrides: Sequence[str]) -> Run:
     """Makes a run directory that no other process has.
 
     Args:
@@ -168,18 +178,19 @@ def create(
         directory = _unique(parent)
         _write(directory / "config.yaml", config_text)
         _write(directory / "overrides.yaml", "".join(f"- {json.dumps(one)}\n" for one in overrides) or "[]\n")
-        record = {
+        record: dict[str, Any] = {
             "id": directory.name,
             "name": name,
             "created": _now(),
-            "directory": os.getcwd(),
+            "directory": str(Path.cwd()),
             "versions": versions(),
             "attempts": [],
         }
         _write_json(directory / "run.json", record)
     except OSError as error:
         raise RunError(
-            f"the run directory cannot be made in {parent}: {error.strerror}; make it writable or choose another place: "
+            f"the run directory cannot be made in {parent}: {error.strerror}; make it writable or choose "
+            "another place: "
             f"paths.runs=DIR"
         ) from error
     return Run(directory)
@@ -219,7 +230,7 @@ def _unique(parent: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _claim(directory: Path) -> Iterator[None]:
+def _claim(directory: Path) -> Generator[None, None, None]:
     """Holds the run's lock, which the operating system frees when the process ends, however it ends."""
     file = directory / "run.lock"
     try:
@@ -255,11 +266,13 @@ def _holder(handle: TextIO) -> tuple[str, int] | None:
 
 def _held(directory: Path, holder: tuple[str, int] | None) -> str:
     who = f"process {holder[1]} on {holder[0]}" if holder else "another process"
-    return f"the run {directory} is being trained by {who}; stop that process first, or start a new run: framework train"
+    return (
+        f"the run {directory} is being trained by {who}; stop that process first, or start a new run: framework train"
+    )
 
 
 @contextlib.contextmanager
-def _log_file(file: Path) -> Iterator[None]:
+def _log_file(file: Path) -> Generator[None, None, None]:
     """Writes the framework's messages, and the warnings of all libraries, to a file while the block runs."""
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -284,7 +297,11 @@ def _not_a_run(directory: Path) -> str:
         if inside:
             return f"{problem}; the newest run inside is run={inside[-1].parent}"
     beside = sorted(directory.parent.glob("*/run.json"), key=lambda one: one.stat().st_mtime)
-    hint = f"the newest run beside it is run={beside[-1].parent}" if beside else "train prints the directory as its last lines"
+    hint = (
+        f"the newest run beside it is run={beside[-1].parent}"
+        if beside
+        else "train prints the directory as its last lines"
+    )
     return f"{problem}; {hint}"
 
 
@@ -299,7 +316,7 @@ def _write(file: Path, text: str) -> None:
         handle.write(text)
         handle.flush()
         os.fsync(handle.fileno())
-    os.replace(temporary, file)
+    temporary.replace(file)
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

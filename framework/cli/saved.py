@@ -1,4 +1,4 @@
-"""Reads the configuration of an existing run, checks it as if it were new, and applies what an attempt may change."""
+"""Reads the configuration of an existing run, checks it, and applies what an attempt may change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,8 @@ def saved_config(run: Run, overrides: Sequence[str]) -> dict[str, Any]:
         >>> import tempfile
         >>> from framework.cli.runs import create
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     saved_config(create(folder, "a", "trainer: {max_steps: 5}", []), ["seed=1"])  # doctest: +ELLIPSIS
+        ...     run = create(folder, "a", "trainer: {max_steps: 5}", [])
+        ...     saved_config(run, ["seed=1"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         framework.errors.ConfigError: command line: a run keeps seed=1 as it was; ...
     """
@@ -42,7 +43,8 @@ def saved_config(run: Run, overrides: Sequence[str]) -> dict[str, Any]:
     if refused:
         raise ConfigError(
             f"command line: a run keeps {', '.join(refused)} as it was; resume may change only "
-            f"{', '.join(f'{node}.*' for node in schema.RESUMABLE)}. For other changes start a new run: framework train "
+            f"{', '.join(f'{node}.*' for node in schema.RESUMABLE)}. For other changes start a new run: "
+            "framework train "
             f"{' '.join(refused)}"
         )
     origins = Origins([run.directory], overrides, {}, "config")

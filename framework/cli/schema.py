@@ -1,8 +1,8 @@
 """What a configuration may contain: the typed schema of configs/ and the place where its YAML lies.
 
-Nodes that we own (trainer, monitor, checkpoint, paths) are closed: an unknown key is refused while the YAML is merged.
-Nodes that name a `_target_` (data, model, task, optimizer) are open here, since their keys are the target's keywords;
-`targets.py` checks them against the target's signature.
+Nodes that we own (trainer, monitor, checkpoint, paths) are closed: an unknown key is refused while the YAML
+is merged. Nodes that name a `_target_` (data, model, task, optimizer) are open here, since their keys are the
+target's keywords; `targets.py` checks them against the target's signature.
 """
 
 import dataclasses
@@ -43,9 +43,7 @@ class MonitorConfig:
 
     tensorboard: bool = True
     records: bool = True
-    progress: str = dataclasses.field(
-        default="auto", metadata={"choices": ("auto", "rich", "plain", "off")}
-    )
+    progress: str = dataclasses.field(default="auto", metadata={"choices": ("auto", "rich", "plain", "off")})
 
 
 @dataclasses.dataclass
@@ -63,10 +61,10 @@ class Config:
     name: str | None = None
     seed: int = _bounded(0, 0)
     paths: PathsConfig = dataclasses.field(default_factory=PathsConfig)
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
-    model: dict[str, Any] = dataclasses.field(default_factory=dict)
-    task: dict[str, Any] = dataclasses.field(default_factory=dict)
-    optimizer: dict[str, Any] = dataclasses.field(default_factory=dict)
+    data: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    model: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    task: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    optimizer: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     trainer: TrainerConfig = dataclasses.field(default_factory=TrainerConfig)
     monitor: MonitorConfig = dataclasses.field(default_factory=MonitorConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
@@ -74,7 +72,7 @@ class Config:
 
 @dataclasses.dataclass
 class OptimizerConfig:
-    """The keys of `optimizer` that `framework.Optimizer` takes; all others are keywords of the optax factory."""
+    """The keys of `optimizer` that `framework.Optimizer` takes; all others are the optax factory's."""
 
     learning_rate: float = 1e-3
     clip_norm: float | None = None

@@ -7,8 +7,8 @@ from framework.cli.modules import Definition, Opaque, Source, last_name, locate,
 
 # Decorators that keep the signature of what they decorate; any other may change it.
 _TRANSPARENT = frozenset(
-    ("abstractmethod", "cache", "classmethod", "contextmanager", "deprecated", "final", "jit", "lru_cache")
-    + ("overload", "override", "staticmethod", "wraps", "runtime_checkable", "register_pytree_node_class")
+    {"abstractmethod", "cache", "classmethod", "contextmanager", "deprecated", "final", "jit", "lru_cache"}
+    | {"overload", "override", "staticmethod", "wraps", "runtime_checkable", "register_pytree_node_class"}
 )
 _WITHOUT_INIT = frozenset({"object", "ABC", "Generic", "Protocol"})
 
@@ -108,7 +108,8 @@ def _of_class(node: ast.ClassDef, source: Source, depth: int) -> Signature | Non
     bases = [base for base in node.bases if last_name(base) not in _WITHOUT_INIT]
     if "dataclass" in decorators or any(last_name(base) == "NamedTuple" for base in bases):
         return _of_fields(node, source, depth)
-    # A base that builds the constructor of its subclasses, or a decorator that rebuilds the class, hides it from us.
+    # A base that builds the constructor of its subclasses, or a decorator that rebuilds the class, hides it
+    # from us.
     if depth > 20 or node.keywords or "__init_subclass__" in constructors or not decorators <= _TRANSPARENT:
         return None
     for base in bases:

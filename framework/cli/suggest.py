@@ -14,8 +14,8 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
         candidates: the words that would have been right.
 
     Returns:
-        The most similar candidate, else the one that `word` abbreviates by its initials or its beginning; None if no
-        candidate is near.
+        The most similar candidate, else the one that `word` abbreviates by its initials or its beginning;
+        None if no candidate is near.
 
     Example:
         >>> nearest("max_stepz", ["max_steps", "log_every"]), nearest("lr", ["learning_rate", "momentum"])

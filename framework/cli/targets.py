@@ -1,4 +1,4 @@
-"""Checks the nodes that name a `_target_`: that it exists, that it takes these keywords, and that their types fit."""
+"""Checks the nodes that name a `_target_`: that it exists, takes these keywords, and their types fit."""
 
 import ast
 import dataclasses
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from framework.cli import schema
-from framework.cli.annotations import Misfit, allows_text, describe, fit
+from framework.cli.annotations import MisfitError, allows_text, describe, fit
 from framework.cli.modules import TargetNotFoundError
 from framework.cli.origin import Origins
 from framework.cli.signatures import Parameter, Signature, signature
@@ -43,7 +43,8 @@ def check_node(path: str, node: Any, origins: Origins) -> Iterator[tuple[str, An
     """
     if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
         raise ConfigError(
-            f"{origins.place(path)}: {path} says nothing to build; it needs the key _target_ with the dotted name of a "
+            f"{origins.place(path)}: {path} says nothing to build; it needs the key _target_ with the dotted "
+            "name of a "
             f"class or function, for example _target_: my_module.MyClass"
         )
     own: dict[str, Parameter] = {}
@@ -52,7 +53,8 @@ def check_node(path: str, node: Any, origins: Origins) -> Iterator[tuple[str, An
         schedule = node.get("schedule")
         if isinstance(schedule, dict) and "_target_" not in schedule:
             raise ConfigError(
-                f"{origins.place('optimizer.schedule')}: optimizer.schedule says nothing to build; it needs the key "
+                f"{origins.place('optimizer.schedule')}: optimizer.schedule says nothing to build; it needs "
+                "the key "
                 f"_target_, for example optimizer.schedule._target_=optax.warmup_cosine_decay_schedule"
             )
     yield from _check_target(path, node, origins, own, SUPPLIED.get(path, frozenset()))
@@ -66,7 +68,8 @@ def _check_target(
     given = set(node) - _HYDRA
     for key in sorted(given & supplied):
         raise ConfigError(
-            f"{origins.place(f'{path}.{key}')}: {path}.{key} is given by the framework when it builds {target}; "
+            f"{origins.place(f'{path}.{key}')}: {path}.{key} is given by the framework when it builds "
+            f"{target}; "
             f"remove this key"
         )
     if found is not None:
@@ -86,15 +89,14 @@ def _check_target(
             yield from _check_value(f"{path}.{key}", value, known.get(key), target, origins)
 
 
-def _check_missing(
-    path: str, node: dict[str, Any], origins: Origins, found: Signature, given: set[str]
-) -> None:
+def _check_missing(path: str, node: dict[str, Any], origins: Origins, found: Signature, given: set[str]) -> None:
     if node.get("_partial_"):
         return
     missing = found.missing(given, positional=len(node.get("_args_") or ()))
     if missing:
         raise ConfigError(
-            f"{origins.place(f'{path}._target_')}: {node['_target_']} needs the keyword '{missing[0]}', which has no "
+            f"{origins.place(f'{path}._target_')}: {node['_target_']} needs the keyword '{missing[0]}', "
+            "which has no "
             f"value; write {path}.{missing[0]}=VALUE"
         )
 
@@ -114,7 +116,7 @@ def _check_value(
         yield path, value
     try:
         fitted = fit(value, parameter.annotation, parameter.default)
-    except Misfit:
+    except MisfitError:
         expected = describe(parameter.annotation) if parameter.annotation else ""
         raise ConfigError(
             f"{origins.place(path)}: {path} must be {expected} for {target}, not {value!r} ({type(value).__name__})"
@@ -149,7 +151,7 @@ def _find(path: str, target: str, origins: Origins) -> Signature | None:
 
 
 def _optimizer_keywords() -> dict[str, Parameter]:
-    """Reads the keys that `framework.Optimizer` takes itself off the schema, as if they were a signature's."""
+    """Reads the keys that `framework.Optimizer` takes off the schema, as if they were a signature's."""
     return {
         field.name: Parameter(
             field.name,

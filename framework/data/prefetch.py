@@ -127,7 +127,7 @@ class _Reader:
                     batch = self._prepare(batch, self._number)
                 except StopIteration as error:  # would be taken for the end of the data
                     raise RuntimeError("prepare raised StopIteration") from error
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller's thread
             # A note and not another type: callers catch what their own functions raise.
             error.add_note(
                 f"This was raised for batch {self._number}, counted from 0 since the prefetching began."

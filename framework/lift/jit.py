@@ -64,7 +64,8 @@ class _Program:
         jitted = self._jitted
         twins = build(self.structure, leaves)
         graph = walk([twins[root] for root in self.structure.roots])
-        jitted.diary.note(signature(graph, [role.static_key for role in self._roles if role.name == "static"], arrays))
+        statics = [role.static_key for role in self._roles if role.name == "static"]
+        jitted.diary.note(signature(graph, statics, arrays, nested=self._nested))
         args, kwargs = self._rebuild([twins[root] for root in self.structure.roots], arrays)
         with compiling_scope(constant_captures=jitted.capture == "constant") as reads:
             result = jitted.function(*args, **kwargs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -13,20 +13,37 @@ from framework.module.layout import Layout
 from framework.module.paths import join, leaf_paths, node_paths
 
 
+class Change(NamedTuple):
+    """One thing that differs between two traces.
+
+    Attributes:
+        path: name of the hyperparameter, leaf or argument.
+        old: what it was, or `absent`.
+        new: what it is, or `absent`.
+    """
+
+    path: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.old} -> {self.new}"
+
+
 @dataclass(frozen=True)
 class Trace:
     """One trace of a function.
 
     Attributes:
         number: 1 for the first trace.
-        changes: what differs from the trace before, as `path: old -> new`; empty for the first.
+        changes: what differs from the trace before; empty for the first.
     """
 
     number: int
-    changes: tuple[str, ...]
+    changes: tuple[Change, ...]
 
     def __str__(self) -> str:
-        return f"trace {self.number}: {'; '.join(self.changes) or 'first call'}"
+        return f"trace {self.number}: {'; '.join(map(str, self.changes)) or 'first call'}"
 
 
 @dataclass(frozen=True)
@@ -40,15 +57,16 @@ class Signature:
     parts: dict[str, Any]
 
 
-def signature(graph: Graph, arguments: Any, arrays: Sequence[Any]) -> Signature:
+def signature(graph: Graph, arguments: Any, arrays: Sequence[Any], *, nested: bool) -> Signature:
     """Describes a call for the diary.
 
     Args:
         graph: the objects of the call.
         arguments: static key of the arguments.
         arrays: array arguments.
+        nested: whether the call is inside of another trace.
     """
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = {"called": "inside of a trace" if nested else "outside of a trace"}
     roots = graph.structure.roots
     nodes = node_paths(graph, roots)
     for index, path in sorted(nodes.items()):
@@ -77,15 +95,15 @@ def _is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
 
 
-def differences(before: Signature, after: Signature) -> tuple[str, ...]:
-    """Lists what changed between two traces, as `path: old -> new`."""
+def differences(before: Signature, after: Signature) -> tuple[Change, ...]:
+    """Lists what changed between two traces."""
     old, new = before.parts, after.parts
     found = [
-        f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        Change(name, old.get(name, "absent"), new.get(name, "absent"))
         for name in {**old, **new}
         if name not in old or name not in new or not same(old[name], new[name])
     ]
-    return tuple(found) or ("nothing that is recorded changed (a JAX configuration value, or another thread)",)
+    return tuple(found) or (Change("JAX configuration, mesh or captured value", "one", "another"),)
 
 
 class Diary:
@@ -115,30 +133,24 @@ class Diary:
         if self.limit is not None and trace.number > self.limit:
             raise LiftError(
                 f"{self._name} was traced {trace.number} times, and max_traces={self.limit}. "
-                f"The last change was: {'; '.join(changes)}."
+                f"The last change was: {'; '.join(map(str, changes))}."
             )
         self._check_counter()
 
     def _check_counter(self) -> None:
         """Refuses a number that is another one at each trace: it would compile at every step, for ever."""
-        recent = [dict(change.split(": ", 1) for change in trace.changes) for trace in self.traces[-3:]]
-        if len(recent) < 3 or len(self.traces) < 4:
+        if len(self.traces) < 4:
             return
-        for name in recent[0]:
-            values = [changes.get(name, "") for changes in recent]
-            ends = [value.split(" -> ") for value in values]
-            if all(len(end) == 2 and _is_number(end[1]) for end in ends) and len({end[1] for end in ends}) == 3:
+        recent = [{change.path: change for change in trace.changes} for trace in self.traces[-3:]]
+        for path in recent[0]:
+            values = [changes[path].new for changes in recent if path in changes]
+            if len(values) == 3 and all(map(_is_number, values)) and len(set(values)) == 3:
                 raise LiftError(
-                    f"the hyperparameter {name} of {self._name} was different at each of the last traces "
-                    f"({', '.join(end[1] for end in ends)}), so that every call compiles anew. A number that changes "
-                    f"with the steps is state: make it a State, with `{name.split('.')[-1]}: fw.State` in the class body "
-                    f"and a `jnp` array as its value."
+                    f"the hyperparameter {path} of {self._name} was different at each of the last traces "
+                    f"({', '.join(map(str, values))}), so that every call compiles anew. A number that changes with the "
+                    f"steps is state: make it a State, with `{path.split('.')[-1]}: fw.State` in the class body."
                 )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text not in ("True", "False")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -14,7 +14,7 @@ from framework.errors import ModuleError, user_line
 from framework.module.containers import MissingKind, adopt, is_dynamic
 from framework.module.fields import Kind, annotations, kind_of
 from framework.module.graph import build, copy_leaf, descendants, nodes_in, walk
-from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array, same
+from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array, portable, same
 from framework.module.layout import Layout, Node, layout_of
 from framework.module.mode import ModeScope
 from framework.module.ownership import check_read, check_write, compiling
@@ -144,7 +144,7 @@ class Module(Node):
         return build(graph.structure, [copies[id(leaf)] for leaf in graph.gather()])[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {name: portable(value) for name, value in self.__dict__.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.clear()

@@ -1,9 +1,10 @@
-"""Hyperparameters as JSON: every value that stands for itself goes there and back, and what does not is said so.
+"""Hyperparameters as JSON: every value that stands for itself goes there and back, and what does not is said
+so.
 
-The encoding is meant to be read by people and to be safe to load: functions and types are stored by name and imported
-only from packages that the reader allows, and nothing that is loaded is ever called. JSON has no tuples, no NaN and no
-dictionaries with number keys, so that everything but None, booleans, short integers, finite floats and strings is an
-object with one entry, whose name says what it is.
+The encoding is meant to be read by people and to be safe to load: functions and types are stored by name and
+imported only from packages that the reader allows, and nothing that is loaded is ever called. JSON has no
+tuples, no NaN and no dictionaries with number keys, so that everything but None, booleans, short integers,
+finite floats and strings is an object with one entry, whose name says what it is.
 """
 
 import base64
@@ -41,8 +42,9 @@ def encode(value: Any) -> Any:
         value: a value that an attribute can hold, or a plain list, dict or set of such values.
 
     Returns:
-        None, a bool, int, float or str, or a dict with one entry. What cannot be read back (a closure, a lambda, an
-        object of a class that the codec does not know) becomes `{"opaque": [class, repr]}`, without memory addresses.
+        None, a bool, int, float or str, or a dict with one entry. What cannot be read back (a closure, a
+        lambda, an object of a class that the codec does not know) becomes `{"opaque": [class, repr]}`,
+        without memory addresses.
 
     Example:
         >>> encode((1, 2.5, None))
@@ -90,8 +92,8 @@ def _encode_tagged(value: Any) -> dict[str, Any] | None:
             keywords = [[name, encode(item)] for name, item in value.keywords.items()]
             return {"partial": [path, encode(value.func), [encode(item) for item in value.args], keywords]}
         if _is_frozen_dataclass(kind):
-            content = [[field.name, encode(getattr(value, field.name))] for field in dataclasses.fields(value)]
-            return {"dataclass": [path, content]}
+            names = [field.name for field in dataclasses.fields(cast("Any", value))]
+            return {"dataclass": [path, [[name, encode(getattr(value, name))] for name in names]]}
     named = import_path(value) if callable(value) else None
     return None if named is None else {"import": named}
 
@@ -155,12 +157,13 @@ def decode(encoded: Any, *, allow: Sequence[str] = ALLOWED) -> Any:
         A value equal to the original in type and content.
 
     Raises:
-        CodecError: if a part is opaque, is to be imported from somewhere else, no longer exists, or is not an encoding.
+        CodecError: if a part is opaque, is to be imported from somewhere else, no longer exists, or is not an
+            encoding.
 
     Example:
         >>> decode(encode({"sizes": (1, 2), 3: float("nan")}))
         {'sizes': (1, 2), 3: nan}
-        >>> decode({"import": "os:system"})
+        >>> decode({"import": "os:system"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         framework.module.codec.CodecError: os:system is not imported, because ...
     """
@@ -181,8 +184,8 @@ def decode(encoded: Any, *, allow: Sequence[str] = ALLOWED) -> Any:
 
 def _decode_opaque(content: Any, decode: Any, allow: tuple[str, ...]) -> Any:
     raise CodecError(
-        f"{content[1]} was stored as its description only: a closure, a lambda or an object of {content[0]} has no name "
-        f"to import it by"
+        f"{content[1]} was stored as its description only: a closure, a lambda or an object of {content[0]} "
+        f"has no name to import it by"
     )
 
 

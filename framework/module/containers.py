@@ -10,7 +10,7 @@ import numpy as np
 from framework._compat import current_trace
 from framework.errors import ModuleError, user_line
 from framework.module.fields import Kind
-from framework.module.hyper import NotAHyperparameter, freeze, is_array, key
+from framework.module.hyper import NotAHyperparameter, freeze, is_array, key, portable
 from framework.module.layout import Layout, Node, layout_of
 from framework.module.ownership import check_read, check_write, compiling
 
@@ -103,7 +103,7 @@ class Tuple(tuple[Any, ...]):
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tuple, (tuple(self),)
+        return Tuple, (tuple(map(portable, self)),)
 
 
 def _flatten_tuple(value: Tuple) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -198,7 +198,7 @@ class List(list[Any], _Container):
         self._layout, self._kind = layout, layout.kind
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        return _rebuild_list, (self._kind,), None, list.__iter__(self)
+        return _rebuild_list, (self._kind,), None, map(portable, list.__iter__(self))
 
     def __iter__(self) -> Any:
         if compiling.reads is not None:
@@ -294,7 +294,7 @@ class Dict(dict[Any, Any], _Container):
         self._layout, self._kind = layout, layout.kind
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        return _rebuild_dict, (self._kind,), None, None, iter(dict.items(self))
+        return _rebuild_dict, (self._kind,), None, None, ((name, portable(item)) for name, item in dict.items(self))
 
     def __getitem__(self, name: Any) -> Any:
         value = dict.__getitem__(self, name)

@@ -18,7 +18,7 @@ def module_repr(module: Any) -> str:
 
     Example:
         >>> import framework as fw
-        >>> print(fw.nn.Dropout(0.5, rngs=fw.Rngs(0)).eval() or fw.trackers.Mean())
+        >>> print(fw.trackers.Mean())
         Mean(
           total: float32[],
           weight: float32[],

@@ -8,6 +8,7 @@ gives a hashable stand-in that tells all these apart.
 import dataclasses
 import enum
 import functools
+import importlib
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -264,3 +265,33 @@ def identity_keyed(value: Any) -> Callable[..., Any] | None:
     if isinstance(value, types.FunctionType) and key(value) == (types.FunctionType, value):
         return value
     return None
+
+
+class _ByName:
+    """Stands for a function in a pickle where Python would look for the wrong object under its name."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._place = module, name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find, self._place
+
+
+def _find(module: str, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def portable(value: Any) -> Any:
+    """Returns what to pickle in place of a hyperparameter.
+
+    Functions that JAX has compiled (`jax.nn.relu`) pickle as the function inside, which is not what its name leads to.
+    """
+    if not callable(value) or isinstance(value, type | types.FunctionType | functools.partial) or _is_module(value):
+        return value
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return value
+    try:
+        return _ByName(module, name) if _find(module, name) is value else value
+    except (ImportError, AttributeError):
+        return value

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 _PLAIN = frozenset(
-    "abs bool bytes complex dict float frozenset int list max min object pow range round set str sum tuple type".split()
+    {"abs", "bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "max", "min", "object"}
+    | {"pow", "range", "round", "set", "str", "sum", "tuple", "type"}
 )
 _SHORTER = {
     "jax._src": tuple(
@@ -32,8 +33,9 @@ def import_path(value: Any) -> str | None:
         value: a type or a callable.
 
     Returns:
-        `module:qualname`, or None if importing that name would not give this value: closures, lambdas and classes made
-        inside of functions. Private modules of JAX and optax move between versions, so that the public name is taken.
+        `module:qualname`, or None if importing that name would not give this value: closures, lambdas and
+        classes made inside of functions. Private modules of JAX and optax move between versions, so that the
+        public name is taken.
 
     Example:
         >>> import jax
@@ -96,15 +98,16 @@ def load(path: str, allowed: Sequence[str]) -> Any:
         The type or function.
 
     Raises:
-        ImportRefused: if the module is not allowed, or has nothing of this name that is defined in an allowed module.
+        ImportRefused: if the module is not allowed, or has nothing of this name that is defined in an allowed
+            module.
     """
     module, _, name = path.partition(":")
     if module == "builtins" and name in _PLAIN:
         return getattr(builtins, name)
     if not within(module, allowed):
         raise ImportRefused(
-            f"{path} is not imported, because reading a file imports only from packages that the reader allows "
-            f"({', '.join(allowed)}). Add {module.partition('.')[0]!r} to `allow` if you trust it"
+            f"{path} is not imported, because reading a file imports only from packages that the reader "
+            f"allows ({', '.join(allowed)}). Add {module.partition('.')[0]!r} to `allow` if you trust it"
         )
     found = find(path, imported=False)
     home = getattr(found, "__module__", module)

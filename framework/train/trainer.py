@@ -16,7 +16,7 @@ import numpy as np
 from framework.checkpoint import Checkpoints
 from framework.data.batches import Batches
 from framework.data.prefetch import Prefetch
-from framework.errors import TrainingError
+from framework.errors import DataError, TrainingError
 from framework.lift.jit import jit
 from framework.monitor import Monitor
 from framework.train.task import Task
@@ -160,6 +160,7 @@ class Trainer:
         Raises:
             DataError: if a batch is unusable.
         """
+        _require_end(batches)
         with task.eval():
             _reset(task)
             step = jit(task.eval_step)
@@ -178,6 +179,7 @@ class Trainer:
         Returns:
             What `task.predict_step` returns, as NumPy arrays joined along the first axis.
         """
+        _require_end(batches)
         outputs: list[Any] = []
         with task.eval():
             step = jit(task.predict_step)
@@ -185,6 +187,14 @@ class Trainer:
                 real = np.asarray(batch["mask"]) > 0 if "mask" in batch else slice(None)
                 outputs.append(jax.tree.map(lambda output, real=real: np.asarray(output)[real], step(batch)))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def _require_end(batches: Batches) -> None:
+    if batches.epochs is None:
+        raise DataError(
+            "the data to evaluate or predict on repeats for ever, so that going once through it would never end. Make it "
+            'with `epochs=1`, and with `remainder="pad"` so that no example is left out.'
+        )
 
 
 class _Preparation:
@@ -203,7 +213,7 @@ class _Recorder:
 
     def __init__(self, trainer: Trainer, task: Task) -> None:
         self._trainer, self._task = trainer, task
-        self._pending: tuple[int, dict[str, jax.Array], float | None] | None = None
+        self._pending: tuple[int, dict[str, jax.Array]] | None = None
         self.last: Scalars = {}
         self.restart_clock()
 
@@ -212,14 +222,11 @@ class _Recorder:
         self._since, self._since_step = time.perf_counter(), self._trainer.step
 
     def after_step(self) -> None:
-        """Fetches what is due from before this step, and takes the metrics if they are due now."""
+        """Fetches what was taken before this step, and takes the metrics if they are due now."""
         self.fetch()
         trainer = self._trainer
         if trainer.step % trainer.log_every == 0:
-            steps, seconds = trainer.step - self._since_step, time.perf_counter() - self._since
-            rate = steps / seconds if steps > 0 and seconds > 0 else None
-            self._pending = trainer.step, _take(self._task), rate
-            self.restart_clock()
+            self._pending = trainer.step, _take(self._task)
         if trainer.monitor is not None:
             trainer.monitor.update(trainer.step)
 
@@ -231,11 +238,14 @@ class _Recorder:
         """
         if self._pending is None:
             return
-        step, taken, rate = self._pending
+        step, taken = self._pending
         self._pending = None
         self.last = _floats(taken)
-        if rate is not None:
-            self.last["steps_per_second"] = rate
+        # The values have arrived, so their step is done: only now is it known how long it took.
+        now = time.perf_counter()
+        if step > self._since_step:
+            self.last["steps_per_second"] = (step - self._since_step) / max(now - self._since, 1e-9)
+        self._since, self._since_step = now, step
         if self._trainer.monitor is not None:
             self._trainer.monitor.scalars("train", step, self.last)
         if not math.isfinite(self.last["loss"]):

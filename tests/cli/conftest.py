@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-MODULE = '''
+MODULE = """
 import dataclasses
 from typing import Literal, Optional
 
@@ -35,7 +35,7 @@ class Task:
 
 
 def accepts_all(**keywords): ...
-'''
+"""
 
 FILES = {
     "their_module.py": MODULE,
@@ -64,7 +64,7 @@ def write() -> Callable[[Path, dict[str, str]], None]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory of a user, with an experiment `theirs` in groups/; sys.path is restored afterwards."""
+    """The current directory of a user, with an experiment `theirs` in groups/; on sys.path meanwhile."""
     _write(tmp_path, FILES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

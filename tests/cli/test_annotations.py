@@ -2,9 +2,10 @@ import ast
 from typing import Any
 
 import pytest
-from framework.cli.annotations import Misfit, allows_text, fit
 from hypothesis import given
 from hypothesis import strategies as st
+
+from framework.cli.annotations import MisfitError, allows_text, fit
 
 
 def _annotation(text: str) -> ast.expr:
@@ -59,7 +60,7 @@ def test_values_that_fit(annotation: str, value: Any, fitted: Any) -> None:
     ],
 )
 def test_values_that_do_not_fit(annotation: str, value: Any) -> None:
-    with pytest.raises(Misfit):
+    with pytest.raises(MisfitError):
         fit(value, _annotation(annotation))
 
 
@@ -74,7 +75,8 @@ def test_a_declared_float_is_always_a_float(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "expected"), [("str", True), ("str | None", True), ("'Optional[str]'", True), ("str | int", False), ("int", False)]
+    ("annotation", "expected"),
+    [("str", True), ("str | None", True), ("'Optional[str]'", True), ("str | int", False), ("int", False)],
 )
 def test_which_annotations_mean_text(annotation: str, expected: bool) -> None:
     assert allows_text(_annotation(annotation)) is expected

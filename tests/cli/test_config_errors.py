@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from framework.cli.main import main
 
 Write = Callable[[Path, dict[str, str]], None]
@@ -20,7 +21,10 @@ COMMAND_LINE = [
     ("~foo", "there is no key 'foo' to remove; it can be: checkpoint"),
     ("trainer.max_steps=abc", "trainer.max_steps must be a whole number, not 'abc'"),
     ("trainer.max_steps=1e3", "trainer.max_steps must be a whole number, not 1000.0; write 1000"),
-    ("trainer.max_steps=", "trainer.max_steps must be a whole number, not ''; there is nothing after the '='"),
+    (
+        "trainer.max_steps=",
+        "trainer.max_steps must be a whole number, not ''; there is nothing after the '='",
+    ),
     ("trainer.max_steps=null", "trainer.max_steps must be a whole number, not null"),
     ("trainer.max_steps=0", "trainer.max_steps must be at least 1, not 0"),
     ("trainer.max_steps=???", "trainer.max_steps has no value yet; write trainer.max_steps=VALUE"),
@@ -33,32 +37,65 @@ COMMAND_LINE = [
     ("seed", "'seed' cannot be read: missing EQUAL"),
     ("name=[", "'name=[' cannot be read: no viable alternative"),
     ("name='a b'", "name='a b' cannot name a directory that needs no quoting"),
-    ("experiment=thiers", "the group 'experiment' has no option 'thiers'; did you mean 'theirs'? It can be: char_transformer"),
-    ("trainer=3", "trainer=3 names no option of the group 'trainer'; one value inside it is written trainer.KEY=VALUE"),
+    (
+        "experiment=thiers",
+        "the group 'experiment' has no option 'thiers'; did you mean 'theirs'? It can be: char_transformer",
+    ),
+    (
+        "trainer=3",
+        "trainer=3 names no option of the group 'trainer'; one value inside it is written trainer.KEY=VALUE",
+    ),
     ("model=null", "model=null names no option of the group 'model'"),
     ("~model", "model says nothing to build; it needs the key _target_"),
-    ("model.widht=3", "their_module.Model takes no keyword 'widht' (model.widht); did you mean 'model.width'?"),
-    ("+model.widht=3", "their_module.Model takes no keyword 'widht' (model.widht); did you mean 'model.width'?"),
+    (
+        "model.widht=3",
+        "their_module.Model takes no keyword 'widht' (model.widht); did you mean 'model.width'?",
+    ),
+    (
+        "+model.widht=3",
+        "their_module.Model takes no keyword 'widht' (model.widht); did you mean 'model.width'?",
+    ),
     ("model.width=a", "model.width must be int for their_module.Model, not 'a' (str)"),
     ("model.width=3.5", "model.width must be int for their_module.Model, not 3.5 (float)"),
     ("model.mode=c", "model.mode must be Literal['a', 'b'] for their_module.Model, not 'c' (str)"),
     ("model.sizes=[1,a]", "model.sizes must be list[int] for their_module.Model, not [1, 'a'] (list)"),
-    ("model.rngs=3", "model.rngs is given by the framework when it builds their_module.Model; remove this key"),
-    ("data.shufle=true", "their_module.Data takes no keyword 'shufle' (data.shufle); did you mean 'data.shuffle'?"),
+    (
+        "model.rngs=3",
+        "model.rngs is given by the framework when it builds their_module.Model; remove this key",
+    ),
+    (
+        "data.shufle=true",
+        "their_module.Data takes no keyword 'shufle' (data.shufle); did you mean 'data.shuffle'?",
+    ),
     ("data.size=true", "data.size must be int for their_module.Data, not True (bool)"),
     ("task.classes=3", "their_module.Task takes no keyword 'classes' (task.classes)"),
     ("task.model=3", "task.model is given by the framework"),
-    ("optimizer.lr=3", "optax.adamw takes no keyword 'lr' (optimizer.lr); did you mean 'optimizer.learning_rate'?"),
-    ("optimizer.learning_rate=fast", "optimizer.learning_rate must be float for optax.adamw, not 'fast' (str)"),
+    (
+        "optimizer.lr=3",
+        "optax.adamw takes no keyword 'lr' (optimizer.lr); did you mean 'optimizer.learning_rate'?",
+    ),
+    (
+        "optimizer.learning_rate=fast",
+        "optimizer.learning_rate must be float for optax.adamw, not 'fast' (str)",
+    ),
     ("optimizer.nesterov=3", "optimizer.nesterov must be bool for optax.adamw, not 3 (int)"),
     ("optimizer.schedule={peak: 3}", "optimizer.schedule says nothing to build; it needs the key _target_"),
     (
         "optimizer.schedule={_target_: optax.constant_schedule, valu: 3}",
-        "optax.constant_schedule takes no keyword 'valu' (optimizer.schedule.valu); did you mean 'optimizer.schedule.value'?",
+        "takes no keyword 'valu' (optimizer.schedule.valu); did you mean 'optimizer.schedule.value'?",
     ),
-    ("optimizer._target_=optax.adamww", "the target 'optax.adamww' of optimizer cannot be found: optax has no 'adamww'"),
-    ("model._target_=their_modul.Model", "of model cannot be found: there is no module 'their_modul'; it is looked for"),
-    ("model._target_=their_module.Modell", "their_module has no 'Modell'; did you mean 'their_module.Model'?"),
+    (
+        "optimizer._target_=optax.adamww",
+        "the target 'optax.adamww' of optimizer cannot be found: optax has no 'adamww'",
+    ),
+    (
+        "model._target_=their_modul.Model",
+        "of model cannot be found: there is no module 'their_modul'; it is looked for",
+    ),
+    (
+        "model._target_=their_module.Modell",
+        "their_module has no 'Modell'; did you mean 'their_module.Model'?",
+    ),
     ("model._target_=their_module", "their_module is a module, not a class or a function"),
     ("--foo", "there is no option --foo; did you mean '--info'?"),
     ("--cfg=jobb", "invalid choice: 'jobb'"),
@@ -66,8 +103,14 @@ COMMAND_LINE = [
 ]
 
 YAML = [
-    ("trainer:\n  max_stepz: 3\n", ":3: there is no key 'trainer.max_stepz'; did you mean 'trainer.max_steps'?"),
-    ("monitor:\n  tensorbord: false\n", ":3: there is no key 'monitor.tensorbord'; did you mean 'monitor.tensorboard'?"),
+    (
+        "trainer:\n  max_stepz: 3\n",
+        ":3: there is no key 'trainer.max_stepz'; did you mean 'trainer.max_steps'?",
+    ),
+    (
+        "monitor:\n  tensorbord: false\n",
+        ":3: there is no key 'monitor.tensorbord'; did you mean 'monitor.tensorboard'?",
+    ),
     ("checkpoint:\n  every: often\n", ":3: checkpoint.every must be a whole number, not 'often'"),
     ("paths:\n  run: x\n", ":3: there is no key 'paths.run'; did you mean 'paths.runs'?"),
     ("sed: 3\n", ":2: there is no key 'sed'; did you mean 'seed'?"),
@@ -76,11 +119,20 @@ YAML = [
     ("trainer: [\n", ":3: this is not valid YAML"),
     ("seed: 1\nseed: 2\n", ":3: this is not valid YAML: found duplicate key seed"),
     ("optimizer:\n  weight_decy: 1\n", ":3: optax.adamw takes no keyword 'weight_decy'"),
-    ("optimizer:\n  clip_norm: yes\n", ":3: optimizer.clip_norm must be float | None for optax.adamw, not True (bool)"),
+    (
+        "optimizer:\n  clip_norm: yes\n",
+        ":3: optimizer.clip_norm must be float | None for optax.adamw, not True (bool)",
+    ),
     ("model:\n  _target_: optax.nope\n", ":3: the target 'optax.nope' of model cannot be found"),
-    ("optimizer:\n  b1: ${optimiser.b2}\n", ":3: optimizer.b1 cannot be resolved: Interpolation key 'optimiser.b2' not found"),
+    (
+        "optimizer:\n  b1: ${optimiser.b2}\n",
+        ":3: optimizer.b1 cannot be resolved: Interpolation key 'optimiser.b2' not found",
+    ),
     ("defaults:\n  - override /modle: cnn\n", ": Could not override 'modle'"),
-    ("defaults:\n  - override /model: nope\n", ": the group 'model' has no option 'nope'; it can be: cnn, mlp"),
+    (
+        "defaults:\n  - override /model: nope\n",
+        ": the group 'model' has no option 'nope'; it can be: cnn, mlp",
+    ),
 ]
 
 
@@ -119,14 +171,22 @@ def test_in_a_file_of_the_user(
         ("trainer/wrong.yaml", "2: there is no key 'trainer.widht'"),
         ("monitor/wrong.yaml", "2: there is no key 'monitor.widht'"),
         ("checkpoint/wrong.yaml", "2: there is no key 'checkpoint.widht'"),
-        ("debug/wrong.yaml", " options of the group 'debug' change the whole configuration; begin the file with the line"),
+        (
+            "debug/wrong.yaml",
+            " options of the group 'debug' change the whole configuration; begin the file with the line",
+        ),
     ],
 )
 def test_an_unknown_key_in_any_group(
     file: str, message: str, workspace: Path, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = file.partition("/")[0]
-    targets = {"model": "their_module.Model", "data": "their_module.Data", "task": "their_module.Task", "optimizer": "optax.sgd"}
+    targets = {
+        "model": "their_module.Model",
+        "data": "their_module.Data",
+        "task": "their_module.Task",
+        "optimizer": "optax.sgd",
+    }
     first = f"_target_: {targets[group]}\n" if group in targets else "# a group of the user's\n"
     write(workspace, {f"groups/{file}": f"{first}widht: 3\n"})
     text = _refused([*OPTIONS, f"{group}=wrong"], capsys, workspace)
@@ -149,7 +209,10 @@ def test_a_missing_keyword_is_told_at_the_target(workspace: Path, capsys: pytest
     ("arguments", "message"),
     [
         (["tran"], "ConfigError: there is no command 'tran'; did you mean 'train'?"),
-        (["resume"], "ConfigError: command line: framework resume needs one run directory: framework resume run=DIR"),
+        (
+            ["resume"],
+            "ConfigError: command line: framework resume needs one run directory: framework resume run=DIR",
+        ),
         (["evaluate", "run=nope"], "RunError: there is no directory"),
         (["resume", "run=groups"], "is not a run: it has no run.json"),
     ],

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from framework.cli.modules import Definition, Opaque, TargetNotFoundError, find_module, last_name, locate
 
 Write = Callable[[Path, dict[str, str]], None]
@@ -12,10 +13,12 @@ Write = Callable[[Path, dict[str, str]], None]
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write) -> Path:
     files = {
-        "lib/__init__.py": "import lazy_loader\n__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)\n",
+        "lib/__init__.py": (
+            "import lazy_loader\n__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)\n"
+        ),
         "lib/__init__.pyi": "from .nn.layers import Dense as Dense\nfrom .digits import digits as digits\n",
         "lib/digits.py": "def digits(size: int = 1): ...\n",
-        "lib/nn/__init__.py": "from .layers import *\nfrom lib.nn import layers as renamed\nAlias = renamed.Dense\n",
+        "lib/nn/__init__.py": ("from .layers import *\nfrom lib.nn import layers as renamed\nAlias = renamed.Dense\n"),
         "lib/nn/layers.py": "class Dense:\n    @classmethod\n    def wide(cls, width): ...\n",
         "lib/hooked.py": "OLD = {'Former': 1}\ndef __getattr__(name): ...\nclass Present: ...\n",
         "lib/circle.py": "from lib.round import thing\n",
@@ -55,7 +58,15 @@ def test_names_are_followed_to_their_definition(package: Path, target: str, name
 
 
 @pytest.mark.parametrize(
-    "target", ["lib.hooked.Former", "lib.circle.thing", "space.inner.value", "math.sqrt", "numpy.random.PCG64", "builtins.dict"]
+    "target",
+    [
+        "lib.hooked.Former",
+        "lib.circle.thing",
+        "space.inner.value",
+        "math.sqrt",
+        "numpy.random.PCG64",
+        "builtins.dict",
+    ],
 )
 def test_what_reading_cannot_tell_counts_as_right(package: Path, target: str) -> None:
     assert isinstance(locate(target), Opaque)

@@ -2,14 +2,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from framework.cli.origin import Origins, find_in_file, search_directories, split_override
 from hypothesis import given
 from hypothesis import strategies as st
+
+from framework.cli.origin import Origins, find_in_file, search_directories, split_override
 
 Write = Callable[[Path, dict[str, str]], None]
 
 FILES = {
-    "conf/main.yaml": "defaults:\n  - schema\n  - _self_\n  - model: mlp\n  - experiment: null\nseed: 1\nname: first\n",
+    "conf/main.yaml": (
+        "defaults:\n  - schema\n  - _self_\n  - model: mlp\n  - experiment: null\nseed: 1\nname: first\n"
+    ),
     "conf/model/mlp.yaml": "defaults:\n  - base\nwidth: 3\n",
     "conf/model/base.yaml": "width: 1\ndepth: '007'\n",
     "conf/experiment/e.yaml": "# @package _global_\nname: 1e10\nmodel:\n  depth: 2\n",

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from framework.cli import runs
 from framework.errors import RunError
 
@@ -28,7 +29,9 @@ def test_a_new_run_holds_its_configuration(tmp_path: Path) -> None:
     assert run.directory.parent == tmp_path / "deep" / "runs" / "digits"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-[0-9a-f]{6}", run.directory.name)
     assert run.config_text() == "seed: 7\n"
-    assert json.loads("[" + ",".join((run.directory / "overrides.yaml").read_text().replace("- ", "").split("\n")[:2]) + "]") == [
+    assert json.loads(
+        "[" + ",".join((run.directory / "overrides.yaml").read_text().replace("- ", "").split("\n")[:2]) + "]"
+    ) == [
         "name=a'b",
         'x="c"',
     ]
@@ -99,7 +102,9 @@ def test_a_run_that_is_being_trained_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_whose_process_was_killed_can_be_continued(tmp_path: Path) -> None:
     run = runs.create(tmp_path, "a", "", [])
-    program = "import sys, time; from framework.cli import runs\nwith runs.Run(sys.argv[1]).attempt():\n  time.sleep(60)"
+    program = (
+        "import sys, time; from framework.cli import runs\nwith runs.Run(sys.argv[1]).attempt():\n  time.sleep(60)"
+    )
     child = subprocess.Popen([sys.executable, "-c", program, str(run.directory)])
     try:
         deadline = time.monotonic() + 30
@@ -118,16 +123,20 @@ def test_a_run_whose_process_was_killed_can_be_continued(tmp_path: Path) -> None
 def test_a_lock_of_another_machine_is_respected(tmp_path: Path) -> None:
     run = runs.create(tmp_path, "a", "", [])
     (run.directory / "run.lock").write_text('{"host": "elsewhere", "pid": 1}')
-    with pytest.raises(RunError, match="process 1 on elsewhere.*if that process has ended, remove"), run.attempt():
+    with (
+        pytest.raises(RunError, match=r"process 1 on elsewhere.*if that process has ended, remove"),
+        run.attempt(),
+    ):
         pass
 
 
 def test_messages_and_errors_are_in_the_log(tmp_path: Path) -> None:
     run = runs.create(tmp_path, "a", "", [])
-    with pytest.raises(ValueError, match="bad"), run.attempt():
+    with run.attempt():
         logging.getLogger("framework.train").info("step %d", 3)
         logging.getLogger("another.library").info("chatter")
         logging.getLogger("another.library").warning("careful")
+    with pytest.raises(ValueError, match="bad"), run.attempt():
         raise ValueError("bad")
     logging.getLogger("framework.train").warning("afterwards")
     text = (run.directory / "train.log").read_text()
@@ -137,7 +146,9 @@ def test_messages_and_errors_are_in_the_log(tmp_path: Path) -> None:
 
 def test_what_is_not_a_run(tmp_path: Path) -> None:
     run = runs.create(tmp_path, "a", "", [])
-    with pytest.raises(RunError, match=f"is not a run: it has no run.json; the newest run inside is run={run.directory}"):
+    with pytest.raises(
+        RunError, match=f"is not a run: it has no run.json; the newest run inside is run={run.directory}"
+    ):
         runs.Run(tmp_path)
     with pytest.raises(RunError, match=f"there is no directory .*the newest run beside it is run={run.directory}"):
         runs.Run(run.directory.parent / "nope")

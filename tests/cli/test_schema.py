@@ -2,11 +2,16 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from framework.cli import schema
-from framework.cli.check import field_at, nearest_key, type_name
 from omegaconf import OmegaConf
 
-NODES = {"trainer": schema.TrainerConfig, "monitor": schema.MonitorConfig, "checkpoint": schema.CheckpointConfig}
+from framework.cli import schema
+from framework.cli.check import field_at, nearest_key, type_name
+
+NODES = {
+    "trainer": schema.TrainerConfig,
+    "monitor": schema.MonitorConfig,
+    "checkpoint": schema.CheckpointConfig,
+}
 
 
 def test_the_configuration_lies_where_it_is_looked_for() -> None:

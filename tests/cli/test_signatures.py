@@ -5,11 +5,12 @@ from pathlib import Path
 
 import optax
 import pytest
+
 from framework.cli.signatures import Signature, signature
 
 Write = Callable[[Path, dict[str, str]], None]
 
-SOURCE = '''
+SOURCE = """
 import abc, dataclasses, functools
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import ClassVar, Generic, NamedTuple, TypeVar
@@ -59,7 +60,7 @@ def positional(a, /, b): ...
 def cached(a): ...
 @unknown_decorator
 def wrapped(a): ...
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +111,16 @@ def test_positional_arguments_fill_the_first_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["adamw", "sgd", "lion", "adafactor", "warmup_cosine_decay_schedule", "cosine_decay_schedule", "join_schedules"]
+    "name",
+    [
+        "adamw",
+        "sgd",
+        "lion",
+        "adafactor",
+        "warmup_cosine_decay_schedule",
+        "cosine_decay_schedule",
+        "join_schedules",
+    ],
 )
 def test_reading_agrees_with_importing(name: str) -> None:
     real = inspect.signature(getattr(optax, name)).parameters

@@ -1,7 +1,8 @@
 import pytest
-from framework.cli.suggest import did_you_mean, nearest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from framework.cli.suggest import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
+
 from framework import cli
 from framework.cli.main import main
 from framework.cli.runs import Attempt, Run
 from framework.errors import TrainingError
-from omegaconf import OmegaConf
 
 Write = Callable[[Path, dict[str, str]], None]
 THEIRS = ["train", "--config-dir=groups", "experiment=theirs"]
@@ -61,11 +62,15 @@ def test_a_run_has_one_directory_and_nothing_beside_it(
     assert run.parent == workspace / "runs" / "theirs" and [run] == list(run.parent.iterdir())
     saved = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
     assert saved == training.configs[0] and saved["trainer"]["max_steps"] == 7 and saved["model"]["limit"] == 4
-    assert OmegaConf.load(run / "overrides.yaml") == ["experiment=theirs", "trainer.max_steps=7", "model.limit=4"]
+    assert OmegaConf.load(run / "overrides.yaml") == [
+        "experiment=theirs",
+        "trainer.max_steps=7",
+        "model.limit=4",
+    ]
     (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
     assert (attempt["exit"], attempt["last_step"]) == ("completed", 7)
     lines = capsys.readouterr().out.splitlines()
-    assert "s from the start of the process to the first step" in lines[1]
+    assert "s from start to first step" in lines[1]
     assert lines[2:] == [
         "step 7: loss 0.25",
         f"run directory: {run}",
@@ -155,9 +160,7 @@ def test_an_error_of_training_is_one_paragraph(
     assert Run(run).record()["attempts"][0]["exit"] == "TrainingError: the loss\n  became NaN"
 
 
-def test_a_fault_keeps_its_traceback(
-    training: Training, workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_keeps_its_traceback(training: Training, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training.error = ZeroDivisionError("here")
     assert main(THEIRS) == 1
     assert "Traceback" in capsys.readouterr().err
@@ -178,9 +181,7 @@ def test_interrupting_says_how_to_go_on(
     assert main(["resume", f"run={run}"]) == 0 and training.configs[-1]["trainer"]["max_steps"] == 9
 
 
-def test_resume_refuses_other_changes(
-    training: Training, workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_refuses_other_changes(training: Training, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(THEIRS) == 0
     (run,) = _runs(workspace)
     assert main(["resume", f"run={run}", "model.width=4", "seed=2"]) == 2

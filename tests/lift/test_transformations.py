@@ -179,6 +179,7 @@ def test_vmap_over_stacked_objects_and_with_a_declared_axis() -> None:
 
 def test_vmap_gives_each_element_draws_of_its_own_and_scan_those_of_the_loop() -> None:
     rngs = fw.Rngs(0)
+    rngs.stream("noise")  # a stream is an object, which a loop or vmap cannot make
     draws = fw.vmap(lambda x, rngs: jax.random.normal(rngs.noise()), (0, None))(jnp.arange(8), rngs)
     assert len(set(draws.tolist())) == 8
     again = fw.vmap(lambda x, rngs: jax.random.normal(rngs.noise()), (0, None))(jnp.arange(8), rngs)

@@ -69,9 +69,34 @@ def through_json(value: Any) -> Any:
 
 DTYPES = [
     np.dtype(name)
-    for name in ("bool", "int8", "uint64", "float16", ">f4", "complex64", "M8[ns]", "U3", "bfloat16", "int4", "uint4")
+    for name in (
+        "bool",
+        "int8",
+        "uint64",
+        "float16",
+        ">f4",
+        "complex64",
+        "M8[ns]",
+        "U3",
+        "bfloat16",
+        "int4",
+        "uint4",
+    )
 ] + [np.dtype(getattr(ml_dtypes, name)) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e8m0fnu")]
-NAMED = [jax.nn.relu, jax.nn.silu, jnp.add, np.tanh, np.float32, optax.adamw, int, max, Outer.inner, double, Colour, Window]
+NAMED = [
+    jax.nn.relu,
+    jax.nn.silu,
+    jnp.add,
+    np.tanh,
+    np.float32,
+    optax.adamw,
+    int,
+    max,
+    Outer.inner,
+    double,
+    Colour,
+    Window,
+]
 
 scalars = st.one_of(
     st.none(),
@@ -182,7 +207,15 @@ def opaque_values() -> list[Any]:
     class Local:
         x: int
 
-    return [closure, lambda x: x, jax.tree.structure((1, {"a": 2})), Local(1), Local, object(), optax.adam(0.1).update]
+    return [
+        closure,
+        lambda x: x,
+        jax.tree.structure((1, {"a": 2})),
+        Local(1),
+        Local,
+        object(),
+        optax.adam(0.1).update,
+    ]
 
 
 @pytest.mark.parametrize("position", range(7))
@@ -199,14 +232,23 @@ def test_opaque_marks_of_equal_code_are_equal() -> None:
     assert [encode(value) for value in opaque_values()] == [encode(value) for value in opaque_values()]
 
 
-@pytest.mark.parametrize("path", ["os:system", "subprocess:Popen", "builtins:eval", "builtins:__import__", "jaxtyping:Array"])
+@pytest.mark.parametrize(
+    "path", ["os:system", "subprocess:Popen", "builtins:eval", "builtins:__import__", "jaxtyping:Array"]
+)
 def test_names_outside_of_the_allowed_packages_are_refused(path: str) -> None:
     with pytest.raises(CodecError, match=r"is not imported, because .* packages that the reader allows"):
         decode({"import": path})
 
 
 @pytest.mark.parametrize(
-    "path", ["numpy:os.system", "framework.errors:os", "framework.errors:os.system", "framework.module.codec:Any", "jax:nope"]
+    "path",
+    [
+        "numpy:os.system",
+        "framework.errors:os",
+        "framework.errors:os.system",
+        "framework.module.codec:Any",
+        "jax:nope",
+    ],
 )
 def test_allowed_packages_do_not_open_what_they_import(path: str) -> None:
     with pytest.raises(CodecError, match="no type or function of its own of that name"):
@@ -221,9 +263,11 @@ def test_the_caller_names_more_packages() -> None:
 
 @pytest.mark.parametrize(
     "encoded",
-    [[], {}, {"tuple": 1}, {"what": 1}, {"tuple": [], "list": []}, {"dtype": "nothing"}, {"int": "x"}, {"bytes": "%"},
+    [[], {}, {"tuple": 1}, {"what": 1}, {"tuple": [], "list": []}, {"dtype": "nothing"}, {"int": "x"},
+    {"bytes": "%"},
      {"enum": [f"{__name__}:Colour", "GREEN"]}, {"dataclass": [f"{__name__}:Outer", []]},
-     {"namedtuple": [f"{__name__}:Window", []]}, {"enum": [f"{__name__}:Window", "RED"]}, {"scalar": ["<f4", "00"]}],
+     {"namedtuple": [f"{__name__}:Window", []]}, {"enum": [f"{__name__}:Window", "RED"]}, {"scalar": ["<f4",
+     "00"]}],
 )  # fmt: skip
 def test_a_damaged_encoding_is_one_kind_of_error(encoded: Any) -> None:
     with pytest.raises(CodecError):

@@ -13,6 +13,7 @@ import framework as fw
 from framework.data import ArrayBatches
 from framework.errors import DataError, TrainingError
 from framework.monitor import Monitor
+from framework.train.task import masked_mean
 
 
 class Log:
@@ -35,7 +36,7 @@ class Log:
 
 class Regression(fw.Task):
     def loss(self, model: Any, batch: Mapping[str, Any]) -> jax.Array:
-        return jnp.square(model(batch["x"]) - batch["y"]).mean()
+        return masked_mean(jnp.square(model(batch["x"]) - batch["y"]), batch)
 
     def predict_step(self, batch: Mapping[str, Any]) -> Any:
         return self.model(batch["x"])
@@ -80,7 +81,7 @@ def test_a_train_record_is_the_mean_loss_since_the_last_one() -> None:
     fw.Trainer(max_steps=6, log_every=3, monitor=Monitor([log])).fit(make(), data(shuffle=False))
     task, losses = make(), []
     for batch, _ in zip(data(shuffle=False), range(6), strict=False):
-        losses.append(float(task.train_step(batch)))
+        losses.append(float(task.train_step(jax.device_put(batch))))
     recorded = [values["loss"] for _, _, values in log.records]
     assert recorded == pytest.approx([np.mean(losses[:3]), np.mean(losses[3:])], rel=1e-6)
 
@@ -146,7 +147,7 @@ def test_a_label_out_of_range_stops_training_and_names_the_row() -> None:
         model, fw.Optimizer(optax.sgd, model, learning_rate=0.1), num_classes=3, input_key="x"
     )
     batches = ArrayBatches({"x": X, "label": labels}, 10, shuffle=False)
-    with pytest.raises(DataError, match=r"label 7.*3"):
+    with pytest.raises(DataError, match=r"\"label\" in batch 0 is 7 in row 3, but there are 3 classes"):
         fw.Trainer(max_steps=5).fit(task, batches)
 
 
