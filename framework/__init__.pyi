@@ -1,26 +1,11 @@
+from . import checkpoint as checkpoint
 from . import data as data
+from . import errors as errors
+from . import monitor as monitor
+from . import nn as nn
+from . import trackers as trackers
+from . import train as train
 from .checkpoint.checkpoints import Checkpoints as Checkpoints
-from .lift.grad import grad as grad
-from .lift.grad import value_and_grad as value_and_grad
-from .lift.jit import jit as jit
-from .module.base import Module as Module
-from .module.fields import Kind as Kind
-from .module.fields import Param as Param
-from .module.fields import ParamKind as ParamKind
-from .module.fields import State as State
-from .module.fields import StateKind as StateKind
-from .module.paths import select as select
-from .module.paths import update as update
-
-__version__: str
-from .module.display import diff as diff
-from .module.display import summary as summary
-from .module.display import tree_equal as tree_equal
-from .optim.optimizer import Optimizer as Optimizer
-from .train.classification import Classification as Classification
-from .train.language_model import LanguageModel as LanguageModel
-from .train.task import Task as Task
-from .train.trainer import Trainer as Trainer
 from .lift.batch import vmap as vmap
 from .lift.control import cond as cond
 from .lift.control import fori_loop as fori_loop
@@ -32,13 +17,28 @@ from .lift.derivatives import jacfwd as jacfwd
 from .lift.derivatives import jacrev as jacrev
 from .lift.derivatives import jvp as jvp
 from .lift.derivatives import vjp as vjp
+from .lift.grad import grad as grad
+from .lift.grad import value_and_grad as value_and_grad
+from .lift.jit import jit as jit
 from .lift.memory import remat as remat
+from .module.base import Module as Module
+from .module.display import diff as diff
+from .module.display import summary as summary
+from .module.display import tree_equal as tree_equal
 from .module.fields import KeyKind as KeyKind
-from . import errors as errors
-from . import nn as nn
-from . import trackers as trackers
+from .module.fields import Kind as Kind
+from .module.fields import Param as Param
+from .module.fields import ParamKind as ParamKind
+from .module.fields import State as State
+from .module.fields import StateKind as StateKind
+from .module.paths import select as select
+from .module.paths import update as update
+from .optim.optimizer import Optimizer as Optimizer
 from .random.rngs import Rngs as Rngs
 from .random.rngs import Stream as Stream
-from . import train as train
-from . import checkpoint as checkpoint
-from . import monitor as monitor
+from .train.classification import Classification as Classification
+from .train.language_model import LanguageModel as LanguageModel
+from .train.task import Task as Task
+from .train.trainer import Trainer as Trainer
+
+__version__: str

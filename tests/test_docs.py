@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Why this one is no error is said in pyproject.toml.
+HALF_AN_ENTRY = "ignore:Error reading persistent compilation cache entry:UserWarning"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -22,9 +24,21 @@ def test_the_python_blocks_run(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "blocks.py"
     program.write_text("\n".join(blocks(page, "python")))
     done = subprocess.run(
-        [sys.executable, "-W", "error", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "error", "-W", HALF_AN_ENTRY, program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.name)
+def test_the_shell_blocks_parse(page: Path) -> None:
+    for text in blocks(page, "bash"):
+        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 COMMANDS = [

@@ -33,9 +33,33 @@ def imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.ImportFrom):
+            # `from .x import y` stands for `from package.of.this.file.x import y`.
+            above = ["framework", *path.relative_to(PACKAGE).parts[: -node.level]] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
     return found
+
+
+def private_attributes(path: Path) -> set[str]:
+    """Returns what is reached in JAX without an import, as in `jax._src`."""
+    return {
+        f"jax.{node.attr}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "jax"
+        and node.attr.startswith("_")
+        and not node.attr.endswith("__")
+    }
+
+
+def tracked_files() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = [name for name in listed.split("\0") if name]
+    if not names:
+        pytest.skip("not a git checkout")
+    return names
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -59,25 +83,24 @@ def test_a_file_is_short_and_has_a_docstring(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_public_jax_is_used(path: Path) -> None:
     assert not [name for name in imports(path) if name.startswith(("jax._", "jaxlib"))]
+    assert not private_attributes(path)
 
 
 def test_the_top_level_is_the_agreed_one() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    if not listed:
-        pytest.skip("not a git checkout")
     allowed = {
         *("framework", "configs", "examples", "tests", "scripts", "docs", "benchmarks", ".ci"),
         *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", "mkdocs.yml"),
         *(".gitignore", ".pre-commit-config.yaml"),
     }
-    assert {name.split("/")[0] for name in listed} <= allowed
+    assert {name.split("/")[0] for name in tracked_files()} <= allowed
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
     pattern = re.compile(r"(?<![\w.])/(?:root|home|work|Users)/\w")
-    for path in [*ROOT.glob("*.*"), *(file for folder in ("framework", "configs", "docs") for file in (ROOT / folder).rglob("*.*"))]:
-        if path.is_file() and path.suffix in {".py", ".md", ".yaml", ".yml", ".toml"}:
-            assert not pattern.search(path.read_text()), path
+    for name in tracked_files():
+        path = ROOT / name
+        if path.is_file():  # not one that was removed and is still in the index
+            assert not pattern.search(path.read_bytes().decode(errors="replace")), name
 
 
 @pytest.mark.parametrize("module", ["framework", "framework.errors", "framework.cli.main", "framework.cli.check"])

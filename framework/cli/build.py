@@ -74,10 +74,11 @@ def train(config: Mapping[str, Any], run: Run, attempt: Attempt) -> Result:
             monitor.text("train", 0, "model", str(fw.summary(task.model)), code=True)
             monitor.hparams(_scalars(config), {})
         metrics = trainer.fit(task, splits.train, splits.eval)
+        test = None if splits.test is None else trainer.evaluate(task, splits.test)
     finally:
         attempt.last_step = max(trainer.step, start)
         monitor.close()
-    return Result(metrics, start, trainer.step, trainer.first_step_at)
+    return Result(metrics, test, start, trainer.step, trainer.first_step_at)
 
 
 def evaluate(config: Mapping[str, Any], run: Run) -> tuple[int, dict[str, dict[str, float]]]:

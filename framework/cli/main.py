@@ -172,8 +172,10 @@ def _attempt(run: runs.Run, config: dict[str, Any], overrides: list[str], begin:
             from framework.cli import build  # here, so that everything above goes without JAX
 
             result = build.train(config, run, attempt)
-            metrics = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.metrics.items()))
+            metrics, test = _words(result.metrics), _words(result.test or {})
             _LOG.info("step %d: %s", result.last_step, metrics)
+            if test:
+                _LOG.info("test: %s", test)
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue this run with: framework resume run={directory}", file=sys.stderr)
         raise
@@ -184,10 +186,16 @@ def _attempt(run: runs.Run, config: dict[str, Any], overrides: list[str], begin:
         print(f"step {result.last_step} was reached before; train further with: {more}")
     if metrics:
         print(f"step {result.last_step}: {metrics}")
+    if test:
+        print(f"test: {test}")
     print(f"run directory: {run.directory}")
     if config["monitor"]["tensorboard"]:
         print(f"curves: tensorboard --logdir {directory}/tensorboard")
     return 0
+
+
+def _words(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in sorted(metrics.items()))
 
 
 def _complete(arguments: list[str], commands: list[str]) -> int:

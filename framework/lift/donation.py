@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Input, Output
-from framework.module.graph import Graph, Slot
+from framework.module.graph import Graph, read_slot
 from framework.module.ownership import describe
 
 
@@ -56,19 +56,18 @@ def unshare(donated: list[Any]) -> None:
             donated[index] = jnp.copy(donated[index])
 
 
-def explain_lost(error: Exception, graph: Graph, slots: Sequence[Slot], name: str) -> Exception:
+def explain_lost(error: Exception, graph: Graph, name: str) -> Exception:
     """Returns the error to raise when a compiled call failed, naming the leaves that it had already consumed.
 
     Args:
         error: what the call raised.
         graph: the objects of the call.
-        slots: slots of the donated leaves.
         name: the name of the function.
     """
     lost = [
         describe(graph.nodes[slot.node], slot.key)
-        for slot in slots
-        if isinstance(leaf := slot.storage[slot.key], jax.Array) and leaf.is_deleted()
+        for slot in graph.slots
+        if isinstance(leaf := read_slot(slot), jax.Array) and leaf.is_deleted()
     ]
     if not lost:
         return error

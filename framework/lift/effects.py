@@ -195,21 +195,18 @@ def apply(effects: Effects, nodes: Sequence[Node], leaves: Sequence[Any], values
 
 
 def _is_changed(effects: Effects, index: int) -> bool:
-    layout, refs = effects.after.nodes[index]
-    if effects.before.nodes[index] != (layout, refs):
-        return True
-    return any(isinstance(effects.leaves[number], Output) for number in leaf_numbers(refs))
+    (old, old_refs), (new, new_refs) = effects.before.nodes[index], effects.after.nodes[index]
+    return old is not new or not all(_is_kept(effects, *refs) for refs in zip(old_refs, new_refs, strict=True))
 
 
-def leaf_numbers(refs: Sequence[Ref]) -> list[int]:
-    """Returns the numbers of the leaves among some children, those in nests included."""
-    found: list[int] = []
-    for ref in refs:
-        if isinstance(ref, LeafRef):
-            found.append(ref.leaf)
-        elif isinstance(ref, NestRef):
-            found += leaf_numbers(ref.children)
-    return found
+def _is_kept(effects: Effects, old: Ref, new: Ref) -> bool:
+    """Tells whether a child is what it was. Its number says nothing: numbers shift when an object gains a leaf."""
+    if isinstance(old, LeafRef) and isinstance(new, LeafRef):
+        return effects.leaves[new.leaf] == Input(old.leaf)
+    if isinstance(old, NestRef) and isinstance(new, NestRef):
+        pairs = zip(old.children, new.children, strict=False)
+        return old.treedef == new.treedef and all(_is_kept(effects, *pair) for pair in pairs)
+    return old == new
 
 
 def result_of(effects: Effects, everything: Sequence[Any], values: Sequence[Any]) -> Any:

@@ -11,7 +11,7 @@ from framework.lift.effects import Effects
 from framework.lift.lifted import Lifted
 from framework.lift.plan import ARRAY, unbind
 from framework.module.fields import Param
-from framework.module.paths import leaf_paths, matches
+from framework.module.paths import by_name, leaf_paths, matches
 
 
 def value_and_grad(
@@ -175,6 +175,7 @@ class _Selection:
         if roots:
             names = leaf_paths(graph, [graph.structure.roots[root] for root in roots])
             self._paths = {leaf: path for leaf, path in names.items() if matches(wrt, path, graph.slots[leaf].kind)}
+            by_name(graph, self._paths)
             if not self._paths:
                 known = ", ".join(sorted(names.values())) or "none"
                 raise LiftError(

@@ -12,11 +12,12 @@ import jax
 from framework._compat import current_trace
 from framework.lift.donation import UNSHARED, donatable, explain_lost, unshare
 from framework.lift.effects import Effects, Output, apply, collect, result_of, return_donated
-from framework.lift.plan import Call, take_apart, unbind, walk_checked
+from framework.lift.lifted import moved_leaves
+from framework.lift.plan import Call, take_apart, unbind
 from framework.lift.retrace import Diary, Trace, signature
-from framework.module.graph import Graph, build, read_slot, walk
+from framework.module.graph import Graph, build, read_slot, walk, walk_read
 from framework.module.layout import epoch
-from framework.module.ownership import OUTSIDE, compiling_scope, note_reads
+from framework.module.ownership import OUTSIDE, compiling_scope, note_reads, still_there
 
 
 @jax.tree_util.register_pytree_node_class
@@ -48,7 +49,8 @@ class _Program:
     """
 
     def __init__(self, jitted: "Jit", call: Call, graph: Graph, *, nested: bool) -> None:
-        self._jitted = jitted
+        # Weak, since modules hold their programs by the compiled function, which could otherwise never be freed.
+        self._owner = weakref.ref(jitted)
         self.structure = graph.structure
         self.donated: tuple[int, ...] = ()
         self.kept: tuple[int, ...] = tuple(range(graph.structure.leaf_count))
@@ -56,7 +58,7 @@ class _Program:
         self._nested = nested
         # Only the parts of the call and graph that describe it are kept: their arrays must be free to go.
         self._rebuild = Call(call.treedef, call.roles, [], [], call.statics).rebuild
-        self._roles = call.roles
+        self._statics = call.statics
         self.inner = jax.jit(self._run)
         self.outer: Callable[..., _Outcome] | None = None
 
@@ -64,18 +66,28 @@ class _Program:
         jitted = self._jitted
         twins = build(self.structure, leaves)
         graph = walk([twins[root] for root in self.structure.roots])
-        statics = [role.static_key for role in self._roles if role.name == "static"]
-        jitted.diary.note(signature(graph, statics, arrays, nested=self._nested))
+        statics = self._statics
+        before = signature(graph, statics, arrays, nested=self._nested)
+        jitted.diary.note(before)
         args, kwargs = self._rebuild([twins[root] for root in self.structure.roots], arrays)
         with compiling_scope(constant_captures=jitted.capture == "constant") as reads:
             result = jitted.function(*args, **kwargs)
         self.captures = [read for read in reads if all(read[0] is not twin for twin in twins)]
         effects, values = collect(self.structure, twins, leaves, result, keep_scalars=self._nested)
+        if not effects.same_structure:
+            graph = walk([twins[root] for root in self.structure.roots])
+            jitted.diary.note_end(before, signature(graph, statics, arrays, nested=self._nested))
         return _Outcome(effects, values)
+
+    @property
+    def _jitted(self) -> "Jit":
+        jitted = self._owner()
+        assert jitted is not None  # it is what calls the program
+        return jitted
 
     def is_current(self) -> bool:
         """Tells whether what the trace read by closure is still what is there."""
-        return all(owner._storage().get(name) is value for owner, name, value in self.captures)
+        return all(still_there(*capture) for capture in self.captures)
 
     def make_outer(self, leaves: Sequence[Any], arrays: Sequence[Any]) -> Callable[..., _Outcome]:
         """Traces the function to see what it writes, and prepares the program that donates those leaves."""
@@ -89,7 +101,9 @@ class _Program:
                 merged[index] = leaf
             outcome = self.inner(merged, arrays)
             effects, extra = return_donated(outcome.effects, donated)
-            return _Outcome(effects, [*outcome.values, *(merged[leaf] for leaf in extra)])
+            # Donation was chosen for the first shapes. Where others do not fit, the leaf goes out as it came in.
+            idle = set(donated).difference(donatable(effects, merged, outcome.values), extra)
+            return _Outcome(effects, [*outcome.values, *(merged[leaf] for leaf in (*extra, *idle))])
 
         flat.__name__ = flat.__qualname__ = self._jitted.name
         self.donated, self.kept = donated, kept
@@ -177,7 +191,7 @@ class _Site:
 
     def _prepare(self, effects: Effects) -> "_Writes | None":
         """Sorts the places that a call writes: plain dicts first, whose assignment is the fastest there is."""
-        if not (self.simple and effects.same_structure):
+        if not (self.simple and effects.same_structure) or moved_leaves(effects):
             return None
         plain: list[tuple[Any, Any]] = []
         numbers: list[int] = []
@@ -197,6 +211,9 @@ class _Site:
         order = None if numbers == list(range(len(numbers))) else numbers
         return order, plain, [(storage, names) for storage, names, _ in containers.values()]
 
+
+_SITES = 16
+"""How many calls with other objects a first object remembers, for each compiled function."""
 
 _Writes = tuple[list[int] | None, list[tuple[Any, Any]], list[tuple[Any, list[Any]]]]
 
@@ -241,14 +258,13 @@ class Jit:
             return self._call_nested(args, kwargs)
         call = take_apart(args, kwargs, static_scalars=False)
         site = self._site(call)
-        donated, kept = site.gather()
         outer = site.program.outer
         assert outer is not None
         try:
+            donated, kept = site.gather()
             outcome = outer(donated, kept, call.arrays)
         except Exception as error:
-            slots = [site.graph.slots[index] for index in site.program.donated]
-            lost = explain_lost(error, site.graph, slots, self.name)
+            lost = explain_lost(error, site.graph, self.name)
             if lost is error:
                 raise
             raise lost from error
@@ -272,12 +288,14 @@ class Jit:
         site = sites.get(name)
         if site is not None and site.is_current(roots) and site.program.is_current():
             return site
-        graph = walk_checked(roots)
+        graph = walk_read(roots)
         for node in graph.nodes:
-            node._watched = True
+            object.__setattr__(node, "_watched", True)
         program = self._program(call, graph, nested=False)
         if program.outer is None:
             program.outer = program.make_outer(graph.gather(), call.arrays)
+        if len(sites) >= _SITES:
+            del sites[next(iter(sites))]  # a site holds its objects: a new batch object at each step must not stay
         site = sites[name] = _Site(program, graph, roots)
         return site
 
@@ -293,7 +311,7 @@ class Jit:
         if self.nested == "inline":
             return self.function(*args, **kwargs)
         call = take_apart(args, kwargs, static_scalars=True)
-        graph = walk_checked(call.roots)
+        graph = walk_read(call.roots)
         leaves = graph.gather()
         program = self._program(call, graph, nested=True)
         note_reads(program.captures)
@@ -364,9 +382,21 @@ def jit(
     if function is None:
         return lambda function: jit(function, **options)
     inner, bound = unbind(function)
-    if not bound:
-        return function if isinstance(function, Jit) else Jit(function, **options)
-    return types.MethodType(_method(inner, options), bound[0])
+    if bound:
+        return types.MethodType(_method(inner, options), bound[0])
+    if not isinstance(inner, Jit):
+        return Jit(inner, **options)
+    return inner if options == _DEFAULTS else Jit(inner.function, **_merged(inner, options))
+
+
+_DEFAULTS: dict[str, Any] = {"donate": True, "capture": "refuse", "nested": "cached", "max_traces": None}
+
+
+def _merged(jitted: Jit, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a function that is compiled already, with those that are given now in their place."""
+    own = {"donate": jitted.donate, "capture": jitted.capture, "nested": jitted.nested}
+    own["max_traces"] = jitted.diary.limit
+    return own | {name: value for name, value in options.items() if value != _DEFAULTS[name]}
 
 
 _methods: "weakref.WeakKeyDictionary[Callable[..., Any], dict[Any, Jit]]" = weakref.WeakKeyDictionary()
@@ -375,6 +405,11 @@ _methods: "weakref.WeakKeyDictionary[Callable[..., Any], dict[Any, Jit]]" = weak
 def _method(function: Callable[..., Any], options: dict[str, Any]) -> Jit:
     """Returns the one compiled form of a method, so that `fw.jit(a.step)` and `fw.jit(b.step)` share their programs."""
     if isinstance(function, Jit):
-        return function
+        if options == _DEFAULTS:
+            return function
+        function, options = function.function, _merged(function, options)
     forms = _methods.setdefault(function, {})
-    return forms.setdefault(tuple(options.items()), Jit(function, **options))
+    name = tuple(options.items())
+    if name not in forms:
+        forms[name] = Jit(function, **options)
+    return forms[name]

@@ -5,8 +5,8 @@ from typing import Any
 
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Input, Output, apply, collect, result_of
-from framework.lift.plan import take_apart, walk_checked
-from framework.module.graph import build
+from framework.lift.plan import take_apart
+from framework.module.graph import build, walk_read
 from framework.module.hyper import same
 from framework.module.paths import join, leaf_paths, node_paths
 
@@ -22,7 +22,7 @@ class Lifted:
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, static_scalars: bool) -> None:
         self.call = take_apart(args, kwargs or {}, static_scalars=static_scalars)
-        self.graph = walk_checked(self.call.roots)
+        self.graph = walk_read(self.call.roots)
         self.leaves = self.graph.gather()
 
     def run(

@@ -9,10 +9,9 @@ import numpy as np
 
 from framework.errors import LiftError
 from framework.module.base import Module
-from framework.module.graph import Graph, is_node, walk
+from framework.module.graph import is_node
 from framework.module.hyper import NotAHyperparameter, freeze, key
 from framework.module.layout import Node
-from framework.module.ownership import check_read, compiling
 
 _SCALARS = (bool, int, float, complex)
 
@@ -106,15 +105,6 @@ def _static_key(value: Any) -> Hashable:
             f"an argument of type {type(value).__name__} can be passed to a compiled function neither as an array nor as "
             f"a static value: {error}."
         ) from None
-
-
-def walk_checked(roots: Sequence[Node]) -> Graph:
-    """Walks the objects of a call, and refuses concrete outside objects inside of a compiled function."""
-    graph = walk(roots)
-    if compiling.reads is not None:
-        for slot, leaf in zip(graph.slots, graph.gather(), strict=True):
-            check_read(graph.nodes[slot.node], slot.key, leaf)
-    return graph
 
 
 def unbind(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Module, ...]]:

@@ -8,7 +8,7 @@ import jax
 
 from framework.errors import LiftError
 from framework.module.graph import Graph
-from framework.module.hyper import same
+from framework.module.hyper import freeze, same
 from framework.module.layout import Layout
 from framework.module.paths import join, leaf_paths, node_paths
 
@@ -27,7 +27,11 @@ class Change(NamedTuple):
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.old} -> {self.new}"
+        return f"{self.path}: {_text(self.old)} -> {_text(self.new)}"
+
+
+def _text(value: Any) -> str:
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else str(value)
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,12 @@ class Signature:
     parts: dict[str, Any]
 
 
-def signature(graph: Graph, arguments: Any, arrays: Sequence[Any], *, nested: bool) -> Signature:
+def signature(graph: Graph, arguments: Sequence[Any], arrays: Sequence[Any], *, nested: bool) -> Signature:
     """Describes a call for the diary.
 
     Args:
         graph: the objects of the call.
-        arguments: static key of the arguments.
+        arguments: static arguments.
         arrays: array arguments.
         nested: whether the call is inside of another trace.
     """
@@ -79,7 +83,8 @@ def signature(graph: Graph, arguments: Any, arrays: Sequence[Any], *, nested: bo
         parts[path] = _shape(leaves[leaf])
     for index, array in enumerate(arrays):
         parts[f"array argument {index}"] = _shape(array)
-    parts["arguments"] = str(arguments)
+    for index, argument in enumerate(arguments):
+        parts[f"static argument {index}"] = freeze(argument)
     return Signature(parts)
 
 
@@ -119,6 +124,7 @@ class Diary:
         self.limit = limit
         self._name = name
         self._last: Signature | None = None
+        self._changed: list[set[str]] = []
 
     def note(self, current: Signature) -> None:
         """Writes down a trace that is about to happen.
@@ -130,6 +136,7 @@ class Diary:
         self._last = current
         trace = Trace(len(self.traces) + 1, changes)
         self.traces.append(trace)
+        self._changed.append(set())
         if self.limit is not None and trace.number > self.limit:
             raise LiftError(
                 f"{self._name} was traced {trace.number} times, and max_traces={self.limit}. "
@@ -137,12 +144,19 @@ class Diary:
             )
         self._check_counter()
 
+    def note_end(self, before: Signature, after: Signature) -> None:
+        """Writes down what the function itself changed in the trace that was noted last."""
+        self._changed[-1] = {change.path for change in differences(before, after)}
+
     def _check_counter(self) -> None:
-        """Refuses a number that is another one at each trace: it would compile at every step, for ever."""
+        """Refuses a number that the function changes in each trace: it would compile at every step, for ever.
+
+        A number that the caller sets, and one that differs between objects, is as many programs as it has values.
+        """
         if len(self.traces) < 4:
             return
         recent = [{change.path: change for change in trace.changes} for trace in self.traces[-3:]]
-        for path in recent[0]:
+        for path in recent[0].keys() & set[str].intersection(*self._changed[-4:-1]):
             values = [changes[path].new for changes in recent if path in changes]
             if len(values) == 3 and all(map(_is_number, values)) and len(set(values)) == 3:
                 raise LiftError(

@@ -13,11 +13,11 @@ from framework._compat import current_trace
 from framework.errors import ModuleError, user_line
 from framework.module.containers import MissingKind, adopt, is_dynamic
 from framework.module.fields import Kind, annotations, kind_of
-from framework.module.graph import build, copy_leaf, descendants, nodes_in, walk
+from framework.module.graph import build, copy_leaf, descendants, nodes_in, walk_read
 from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array, portable, same
 from framework.module.layout import Layout, Node, layout_of
 from framework.module.mode import ModeScope
-from framework.module.ownership import check_read, check_write, compiling
+from framework.module.ownership import check_read, check_reads, check_write, compiling
 
 
 class Module(Node):
@@ -139,11 +139,13 @@ class Module(Node):
             >>> copy.weight is layer.weight, fw.tree_equal(copy, layer)
             (False, True)
         """
-        graph = walk([self])
+        graph = walk_read([self])
         copies: dict[int, Any] = {id(leaf): copy_leaf(leaf) for leaf in graph.gather()}
         return build(graph.structure, [copies[id(leaf)] for leaf in graph.gather()])[0]
 
     def __getstate__(self) -> dict[str, Any]:
+        if compiling.reads is not None:
+            check_reads(self, layout_of(self).dynamic)
         return {name: portable(value) for name, value in self.__dict__.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -168,7 +170,7 @@ class Module(Node):
         for child in children:
             for module in (child,) if isinstance(child, Module) else descendants(child):
                 if isinstance(module, Module):
-                    module._held = True
+                    object.__setattr__(module, "_held", True)
 
     def _start_blank(self) -> None:
         if "_kinds" not in type(self).__dict__:
@@ -191,14 +193,16 @@ class Module(Node):
         found = {*dynamic, *skipped}
         statics = tuple((name, value) for name, value in content.items() if name not in found)
         kinds = tuple(None if isinstance(content[name], Node) else cls._kinds.get(name) for name in dynamic)
-        return Layout.of(cls, dynamic, statics, kinds)
+        names = tuple(name for name in content if name not in skipped)
+        return Layout.of(cls, dynamic, statics, kinds, names)
 
     def _fill(self, layout: Layout, children: Any) -> None:
         content = self.__dict__
         content.clear()
+        content.update(dict.fromkeys(layout.names))  # an attribute that turns into a leaf keeps its place
         content.update(layout.statics)
         content.update(zip(layout.dynamic, children, strict=True))
-        self._layout = layout
+        object.__setattr__(self, "_layout", layout)
 
 
 _MISSING = object()
@@ -234,6 +238,7 @@ class _LeafField:
 
 def _finish_class(cls: type[Any]) -> None:
     """Reads the annotations at the first instance, when all names exist and decorators have run."""
+    _check_decorators(cls)
     hints = annotations(cls)
     kinds = {name: kind for name, hint in hints.items() if (kind := kind_of(hint)) is not None}
     fields: dict[str, Any] = getattr(cls, "__dataclass_fields__", {})
@@ -247,6 +252,22 @@ def _finish_class(cls: type[Any]) -> None:
             setattr(cls, name, _LeafField(name, default))
     cached = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached_property(value)}
     cls._cached_properties, cls._defaults, cls._kinds = frozenset(cached), defaults, kinds
+
+
+def _check_decorators(cls: type[Any]) -> None:
+    """Refuses classes whose attributes are kept where no transformation finds them, or can never be assigned."""
+    slots = [base.__dict__.get("__slots__", ()) for base in cls.__mro__ if not issubclass(Module, base)]
+    if any(set((names,) if isinstance(names, str) else names) - {"__dict__", "__weakref__"} for names in slots):
+        raise ModuleError(
+            f"{cls.__name__} has `__slots__`, and attributes in slots are not in the tree: transformations would lose "
+            f"them. Remove `__slots__`, or `slots=True` from `@dataclass`."
+        )
+    parameters = getattr(cls, "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:
+        raise ModuleError(
+            f"{cls.__name__} is a frozen dataclass, and modules are changed by assigning to their attributes. Remove "
+            f"`frozen=True` from `@dataclass`."
+        )
 
 
 def _class_default(cls: type, name: str) -> Any:
@@ -266,6 +287,14 @@ def _is_cached_property(value: Any) -> bool:
 
 
 def _missing_kind_text(cls: type, name: str) -> str:
+    written = [vars(base).get("__annotations__", {}).get(name) for base in cls.__mro__]
+    annotation = next((text for text in written if text is not None), None)
+    if isinstance(annotation, str) and annotations(cls).get(name) is None:
+        return (
+            f"{cls.__name__}.{name} was given an array ({user_line()}), and its annotation {annotation!r} cannot be "
+            f"read: a name in it is not defined in the module of {cls.__name__}. Define or import that name at the top "
+            f"of the file, outside of functions and of `if TYPE_CHECKING:`."
+        )
     return (
         f"{cls.__name__}.{name} was given an array ({user_line()}), and the class does not say what the array is. "
         f"Add one of these two lines to the body of class {cls.__name__}: `{name}: fw.Param` if the optimizer should "
@@ -289,11 +318,15 @@ def _register(cls: type[Module]) -> None:
         layout = module._layout
         if layout is None:
             layout = layout_of(module)
+        if compiling.reads is not None:
+            check_reads(module, layout.dynamic)
         return layout.getter(module.__dict__), layout
 
     def flatten_with_keys(module: Module) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(module)
         content = module.__dict__
+        if compiling.reads is not None:
+            check_reads(module, layout.dynamic)
         return tuple((jax.tree_util.GetAttrKey(name), content[name]) for name in layout.dynamic), layout
 
     def unflatten(layout: Layout, children: Iterable[Any]) -> Module:

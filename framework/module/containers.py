@@ -10,9 +10,10 @@ import numpy as np
 from framework._compat import current_trace
 from framework.errors import ModuleError, user_line
 from framework.module.fields import Kind
+from framework.module.graph import descendants, nodes_in
 from framework.module.hyper import NotAHyperparameter, freeze, is_array, key, portable
 from framework.module.layout import Layout, Node, layout_of
-from framework.module.ownership import check_read, check_write, compiling
+from framework.module.ownership import check_read, check_reads, check_write, compiling
 
 
 class MissingKind(TypeError):
@@ -168,6 +169,25 @@ class _Container(Node):
         except NotAHyperparameter as error:
             raise ModuleError(f"{where!r} of a {name} in a module cannot hold this value ({user_line()}): {error}.") from None
 
+    def _put(self, value: Any, where: Any) -> Any:
+        """As `_admit`, for an object that others may hold: what is put in must not hold it in turn."""
+        value = self._admit(value, where)
+        for child in nodes_in(value):
+            for node in descendants(child):
+                if node is self:
+                    raise ModuleError(
+                        f"{where!r} of a {type(self).__name__.lower()} in a module was given an object that holds this "
+                        f"{type(self).__name__.lower()} ({user_line()}); a pytree cannot contain itself. Pass the outer "
+                        f"object to the method that needs it instead of storing it."
+                    )
+                if hasattr(node, "_held"):
+                    object.__setattr__(node, "_held", True)
+        return value
+
+    def _check_whole_read(self) -> None:
+        values = list.__iter__(self) if isinstance(self, list) else dict.values(self)  # pyright: ignore
+        check_read(self, None, [item for item in values if is_array(item)])
+
     def _item_kinds(self, values: Iterable[Any]) -> tuple[type[Kind] | None, ...]:
         return tuple(None if isinstance(value, Node) else self._kind for value in values)
 
@@ -202,13 +222,25 @@ class List(list[Any], _Container):
 
     def __iter__(self) -> Any:
         if compiling.reads is not None:
-            check_read(self, None, [item for item in list.__iter__(self) if is_array(item)])
+            self._check_whole_read()
         return list.__iter__(self)
+
+    def __reversed__(self) -> Any:
+        return reversed(self[:])
+
+    def __add__(self, other: Any) -> Any:
+        return self[:] + other
+
+    def copy(self) -> list[Any]:
+        return self[:]
 
     def __getitem__(self, index: Any) -> Any:
         value = list.__getitem__(self, index)
         if compiling.reads is not None and not isinstance(value, Node):
-            check_read(self, index, value)
+            if isinstance(index, slice):
+                self._check_whole_read()
+            else:
+                check_read(self, index, value)
         return value
 
     def _change(self, change: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -220,9 +252,9 @@ class List(list[Any], _Container):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            self._change(list.__setitem__, index, [self._admit(item, index) for item in value])
+            self._change(list.__setitem__, index, [self._put(item, index) for item in value])
             return
-        value, old = self._admit(value, index), list.__getitem__(self, index)
+        value, old = self._put(value, index), list.__getitem__(self, index)
         if is_array(value) and is_array(old):
             check_write(self, index)
             list.__setitem__(self, index, value)
@@ -233,10 +265,10 @@ class List(list[Any], _Container):
         self._change(list.__delitem__, index)
 
     def append(self, item: Any) -> None:
-        self._change(list.append, self._admit(item, len(self)))
+        self._change(list.append, self._put(item, len(self)))
 
     def extend(self, items: Iterable[Any]) -> None:
-        self._change(list.extend, [self._admit(item, len(self)) for item in items])
+        self._change(list.extend, [self._put(item, len(self)) for item in items])
 
     def __iadd__(self, items: Iterable[Any]) -> "List":
         self.extend(items)
@@ -247,7 +279,7 @@ class List(list[Any], _Container):
         return self
 
     def insert(self, index: SupportsIndex, item: Any) -> None:
-        self._change(list.insert, index, self._admit(item, index))
+        self._change(list.insert, index, self._put(item, index))
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         return self._change(list.pop, index)
@@ -305,15 +337,21 @@ class Dict(dict[Any, Any], _Container):
     def get(self, name: Any, default: Any = None) -> Any:
         return self[name] if name in self else default
 
+    def __iter__(self) -> Any:  # with this, `dict(d)`, `{**d}` and `f(**d)` read by `__getitem__`
+        return dict.__iter__(self)
+
     def values(self) -> Any:
         if compiling.reads is not None:
-            check_read(self, None, [item for item in dict.values(self) if is_array(item)])
+            self._check_whole_read()
         return dict.values(self)
 
     def items(self) -> Any:
         if compiling.reads is not None:
-            check_read(self, None, [item for item in dict.values(self) if is_array(item)])
+            self._check_whole_read()
         return dict.items(self)
+
+    def copy(self) -> dict[Any, Any]:
+        return dict(self.items())
 
     def _change(self, change: Callable[..., Any], *args: Any) -> Any:
         check_write(self, None)
@@ -323,7 +361,7 @@ class Dict(dict[Any, Any], _Container):
             self._mark_changed()
 
     def __setitem__(self, name: Any, value: Any) -> None:
-        value = self._admit(value, name)
+        value = self._put(value, name)
         if is_array(value) and is_array(dict.get(self, name)):
             check_write(self, name)
             dict.__setitem__(self, name, value)
@@ -365,10 +403,14 @@ def _register(cls: type[List] | type[Dict], entry: Callable[[Any], Any]) -> None
 
     def flatten(node: Any) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(node)
+        if compiling.reads is not None:
+            check_reads(node, layout.dynamic)
         return tuple(_get(node, name) for name in layout.dynamic), layout
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(node)
+        if compiling.reads is not None:
+            check_reads(node, layout.dynamic)
         return tuple((entry(name), _get(node, name)) for name in layout.dynamic), layout
 
     def unflatten(layout: Layout, children: Iterable[Any]) -> Any:
@@ -379,7 +421,7 @@ def _register(cls: type[List] | type[Dict], entry: Callable[[Any], Any]) -> None
     base = cls.__mro__[1]
 
     def _get(node: Any, name: Any) -> Any:
-        return base.__getitem__(node, name)  # past the read check: flattening is not reading
+        return base.__getitem__(node, name)  # the whole was checked at once
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 

@@ -42,7 +42,7 @@ def _lines(value: Any, indent: str, above: tuple[int, ...]) -> Iterator[str]:
         return
     yield f"{indent}{opening}"
     for name, item in items:
-        separator = ": " if is_array(item) or isinstance(value, dict) else "=" if name else ""
+        separator = "" if not name else ": " if is_array(item) or isinstance(value, dict) else "="
         label = f"{name}{separator}"
         first, *rest = _lines(item, indent + "  ", (*above, id(value)))
         yield f"{indent}  {label}{first.lstrip()}{'' if rest else ','}"

@@ -4,6 +4,7 @@ import inspect
 import sys
 import types
 import typing
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import jax
@@ -88,10 +89,13 @@ def kind_of(annotation: Any) -> type[Kind] | None:
             if inspect.isclass(item) and issubclass(item, Kind):
                 return item
         return kind_of(inner)
-    if origin in (Union, types.UnionType, list, dict, tuple):
+    if origin in (Union, types.UnionType, *_CONTAINERS):
         kinds = [kind for argument in get_args(annotation) if (kind := kind_of(argument)) is not None]
         return kinds[0] if kinds else None
     return None
+
+
+_CONTAINERS = (list, dict, tuple, Sequence, Mapping, MutableSequence, MutableMapping)
 
 
 def _is_array_type(annotation: type) -> bool:

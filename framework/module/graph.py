@@ -16,6 +16,7 @@ import numpy as np
 from framework.module.fields import Kind
 from framework.module.hyper import is_array
 from framework.module.layout import Layout, Node, layout_of
+from framework.module.ownership import check_read, compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,15 @@ def nodes_in(value: Any) -> list[Node]:
 def descendants(root: Node) -> list[Node]:
     """Returns a node and everything below it, each object once."""
     return walk([root]).nodes
+
+
+def walk_read(roots: Sequence[Node]) -> Graph:
+    """As `walk`, for reading the leaves: refuses what a compiled function may not read, see `check_read`."""
+    graph = walk(roots)
+    if compiling.reads is not None:
+        for slot, leaf in zip(graph.slots, graph.gather(), strict=True):
+            check_read(graph.nodes[slot.node], slot.key, leaf if slot.inner is None else raw_get(slot.storage, slot.key))
+    return graph
 
 
 def walk(roots: Sequence[Node], known: Sequence[Node] = ()) -> Graph:

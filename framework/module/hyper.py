@@ -14,8 +14,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+_SCALAR_CLASS = type(jnp.float32)
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 
@@ -46,6 +48,16 @@ class FrozenList(tuple[Any, ...]):
             f"the list {self!r} is a hyperparameter, and hyperparameters are never changed in place: compiled functions "
             f"that used it would not notice. Assign a new list to the attribute: `module.sizes = [*module.sizes, 1]`."
         )
+
+    def __add__(self, other: Any) -> Any:
+        return list(self) + list(other) if isinstance(other, list | FrozenList) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return list(other) + list(self) if isinstance(other, list) else NotImplemented
+
+    def copy(self) -> list[Any]:
+        """Returns a list that can be changed."""
+        return list(self)
 
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
@@ -86,12 +98,24 @@ class FrozenDict(Mapping[Any, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (self._items,)
 
-    def __setitem__(self, name: Any, value: Any) -> NoReturn:
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | dict(other) if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Any) -> Any:
+        return dict(other) | dict(self) if isinstance(other, Mapping) else NotImplemented
+
+    def copy(self) -> dict[Any, Any]:
+        """Returns a dict that can be changed."""
+        return dict(self)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
             f"the dict {self!r} is a hyperparameter, and hyperparameters are never changed in place: compiled functions "
             f"that used it would not notice. Assign a new dict to the attribute: "
-            f"`module.options = {{**module.options, {name!r}: {value!r}}}`."
+            f"`module.options = {{**module.options, 'name': value}}`."
         )
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
 
 class NotAHyperparameter(TypeError):
@@ -124,6 +148,8 @@ def freeze(value: Any) -> Any:
         >>> freeze(jnp.float16)
         dtype('float16')
     """
+    if isinstance(value, np.generic):  # before the atoms: NumPy's float64 is a subclass of float
+        return value.item()
     if isinstance(value, _ATOMS) or isinstance(value, enum.Enum):
         return value
     if is_array(value):
@@ -131,8 +157,6 @@ def freeze(value: Any) -> Any:
             "an array cannot be a hyperparameter (arrays have no hash). Annotate the attribute in the class body as "
             "`fw.Param` if it is trained or as `fw.State` if it is not"
         )
-    if isinstance(value, np.generic):
-        return value.item()
     if (dtype := _as_dtype(value)) is not None:
         return dtype
     if isinstance(value, list):
@@ -164,8 +188,8 @@ def _as_dtype(value: Any) -> np.dtype[Any] | None:
         return None
     if issubclass(value, np.generic):
         return np.dtype(value) if value is not np.generic else None
-    dtype = getattr(value, "dtype", None)  # jnp.float32 and its like are classes that carry the dtype they convert to
-    return dtype if isinstance(dtype, np.dtype) else None
+    # jnp.float32 and its like are classes that carry the dtype they convert to.
+    return value.dtype if isinstance(value, _SCALAR_CLASS) else None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _is_module(value: Any) -> bool:
@@ -175,6 +199,7 @@ def _is_module(value: Any) -> bool:
 def _check_hash(value: Any) -> None:
     try:
         hash(value)
+        hash(key(value))  # a frozen dataclass that is compared by identity may hold what has no hash
     except TypeError:
         remedy = "declare it with `@dataclass(frozen=True)`" if dataclasses.is_dataclass(value) else "give it a hash"
         raise NotAHyperparameter(

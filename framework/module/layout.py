@@ -41,8 +41,8 @@ class Node:
 
     def _mark_changed(self) -> None:
         """Notes that the structure changed, which makes every plan that saw this object look again."""
-        self._layout = None
-        self._version += 1
+        object.__setattr__(self, "_layout", None)
+        object.__setattr__(self, "_version", self._version + 1)
         if self._watched:
             epoch.advance()
 
@@ -70,7 +70,7 @@ class Layout:
         dynamic: names (attributes, indices, dictionary keys) of the children, in order.
         statics: pairs of name and frozen hyperparameter, in order.
         kinds: for each child the kind of the leaves in it, None where it is a node.
-        names: all names in order, where the order is part of the content (dictionaries), or the length (lists).
+        names: all names in order (modules and dictionaries), or the length (lists).
         kind: of a container, the kind of arrays that may be put in.
         getter: returns the children from the storage, in order.
     """
@@ -136,5 +136,6 @@ def layout_of(node: Node) -> Layout:
     """Returns the layout of an object, computing it if the structure changed since the last time."""
     layout = node._layout
     if layout is None:
-        layout = node._layout = node._make_layout()
+        layout = node._make_layout()
+        object.__setattr__(node, "_layout", layout)  # a mark and no change: any trace may look at an object
     return layout

@@ -5,8 +5,9 @@ it or lose the write, so it is refused. Reading its concrete arrays while a lift
 freeze them into the program, so that is refused too, unless the function was made with `capture="constant"`.
 """
 
+import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,6 +83,30 @@ def check_read(owner: Any, attribute: Any, value: Any) -> None:
             f'value never changes, compile with `fw.jit(f, capture="constant")`.'
         )
     reads.append((owner, attribute, value))
+
+
+def check_reads(owner: Any, attributes: Iterable[Any]) -> None:
+    """Checks the read of several children of an object, as when JAX flattens it; those that are objects check their own."""
+    storage = owner._storage()
+    base: Any = dict if isinstance(storage, dict) else list
+    for attribute in attributes:
+        value = base.__getitem__(storage, attribute)
+        if isinstance(value, jax.Array | np.ndarray | tuple):
+            check_read(owner, attribute, value)
+
+
+def still_there(owner: Any, attribute: Any, value: Any) -> bool:
+    """Tells whether a captured read, as `check_read` noted it, would find the same arrays again."""
+    storage = owner._storage()
+    base: Any = dict if isinstance(storage, dict) else list
+    if attribute is None:  # the whole of a list or dict was read
+        items = dict.values(storage) if base is dict else list.__iter__(storage)
+        arrays = [item for item in items if isinstance(item, jax.Array | np.ndarray)]
+        return len(arrays) == len(value) and all(map(operator.is_, arrays, value))
+    try:
+        return base.__getitem__(storage, attribute) is value
+    except (KeyError, IndexError):
+        return False
 
 
 def check_write(owner: Any, attribute: Any) -> None:

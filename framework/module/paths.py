@@ -1,17 +1,19 @@
 """Leaf names such as `encoder.blocks.3.weight`, and choosing leaves by kind and by name pattern."""
 
+import collections
 import fnmatch
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from framework.errors import ModuleError
+from framework.module.containers import as_leaf
 from framework.module.fields import Kind, as_kind
-from framework.module.graph import Graph, NestRef, NodeRef, flatten_nest, is_node, raw_get, walk, write_slot
+from framework.module.graph import Graph, LeafRef, NestRef, NodeRef, flatten_nest, is_node, raw_get, walk, walk_read, write_slot
 from framework.module.hyper import is_array
-from framework.module.layout import Node
+from framework.module.layout import Layout, Node
 from framework.module.ownership import check_write
 
 
@@ -25,37 +27,46 @@ def node_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
     Returns:
         A dict from node number to path; the path of a single root is empty.
     """
-    found = {root: "" if len(roots) == 1 else str(position) for position, root in reversed([*enumerate(roots)])}
-    stack = list(reversed(roots))
-    seen: set[int] = set()
-    while stack:  # depth first and in order, so that a shared object is named by where it is met first
-        index = stack.pop()
-        if index in seen:
+    return {ref.node: path for ref, path in _visit(graph, roots) if isinstance(ref, NodeRef)}
+
+
+def _visit(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[NodeRef | LeafRef, str]]:
+    """Yields nodes and leaves depth first and in order, each once, by the path on which it is met first."""
+    top = {root: "" if len(roots) == 1 else str(position) for position, root in reversed([*enumerate(roots)])}
+    stack: list[tuple[NodeRef | LeafRef, str]] = [(NodeRef(root), top[root]) for root in reversed(roots)]
+    seen: set[NodeRef | LeafRef] = set()
+    while stack:
+        ref, path = stack.pop()
+        if ref in seen:
             continue
-        seen.add(index)
-        layout, refs = graph.structure.nodes[index]
-        for name, ref in reversed([*zip(layout.dynamic, refs, strict=True)]):
-            for suffix, child in _children(graph, index, name, ref):
-                if child not in seen and child not in roots:
-                    found[child] = join(found[index], f"{name}{suffix}")
-                    stack.append(child)
-    return found
+        seen.add(ref)
+        yield ref, path
+        if isinstance(ref, NodeRef):
+            below = [(child, join(path, name)) for child, name in _children(graph, ref.node)]
+            stack += [(child, name) for child, name in reversed(below) if getattr(child, "node", None) not in top]
 
 
-def _children(graph: Graph, index: int, name: Any, ref: Any) -> list[tuple[str, int]]:
-    if isinstance(ref, NodeRef):
-        return [("", ref.node)]
-    if not isinstance(ref, NestRef):
-        return []
-    suffixes = nest_suffixes(raw_get(graph.nodes[index]._storage(), name))
-    pairs = zip(suffixes, ref.children, strict=True)
-    return [(f".{suffix}", child.node) for suffix, child in pairs if isinstance(child, NodeRef)]
+def _texts(layout: Layout) -> dict[Any, str]:
+    """Returns the parts of paths that stand for the children of an object; keys like `1` and `"1"` stay apart."""
+    texts = {name: str(name) for name in layout.dynamic}
+    count = collections.Counter(texts.values())
+    return {name: text if count[text] == 1 else repr(name) for name, text in texts.items()}
+
+
+def _children(graph: Graph, index: int) -> Iterator[tuple[NodeRef | LeafRef, str]]:
+    layout, refs = graph.structure.nodes[index]
+    texts = _texts(layout)
+    for name, ref in zip(layout.dynamic, refs, strict=True):
+        if isinstance(ref, NestRef):
+            suffixes = nest_suffixes(raw_get(graph.nodes[index]._storage(), name))
+            for suffix, child in zip(suffixes, ref.children, strict=True):
+                yield child, join(texts[name], suffix)
+        else:
+            yield ref, texts[name]
 
 
 def nest_suffixes(value: Any) -> list[str]:
     """Returns the names of what a tuple or a foreign pytree holds."""
-
-
     paths = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_node)[0]
     return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
 
@@ -75,14 +86,29 @@ def leaf_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
     Returns:
         A dict from leaf number to path, each leaf once, under its first path.
     """
-    named = node_paths(graph, roots)
-    found: dict[int, str] = {}
-    for leaf, slot in enumerate(graph.slots):
-        if slot.node in named:
-            name = str(slot.key)
-            if slot.inner is not None:
-                name = join(name, nest_suffixes(raw_get(slot.storage, slot.key))[slot.inner])
-            found[leaf] = join(named[slot.node], name)
+    return {ref.leaf: path for ref, path in _visit(graph, roots) if isinstance(ref, LeafRef)}
+
+
+def by_name(graph: Graph, chosen: Mapping[int, str]) -> dict[str, int]:
+    """Turns leaf names around.
+
+    Args:
+        graph: a walked graph, for the error text.
+        chosen: names of some leaves, by leaf number.
+
+    Returns:
+        The leaf numbers by name.
+
+    Raises:
+        ModuleError: if two leaves have one name, as in `{"a": {"b": x}, "a.b": y}`.
+    """
+    found: dict[str, int] = {}
+    for leaf, path in chosen.items():
+        if found.setdefault(path, leaf) != leaf:
+            raise ModuleError(
+                f"two leaves of {type(graph.nodes[0]).__name__} are both called {path!r}, so that one would be lost where "
+                f"leaves are chosen by name. Use keys without dots in the dict that holds them."
+            )
     return found
 
 
@@ -127,10 +153,12 @@ def select(module: Node, selector: Any = Kind) -> dict[str, Any]:
         >>> list(fw.select(model, "*.bias")), list(fw.select(model, fw.State))
         (['layers.0.bias', 'layers.1.bias'], ['layers.1.mean', 'layers.1.variance'])
     """
-    graph = walk([module])
+    graph = walk_read([module])
     leaves = graph.gather()
-    named = leaf_paths(graph)
-    return {path: leaves[leaf] for leaf, path in named.items() if matches(selector, path, graph.slots[leaf].kind)}
+    chosen = {
+        leaf: path for leaf, path in leaf_paths(graph).items() if matches(selector, path, graph.slots[leaf].kind)
+    }
+    return {path: leaves[leaf] for path, leaf in by_name(graph, chosen).items()}
 
 
 def update(module: Node, leaves: Mapping[str, Any]) -> None:
@@ -152,10 +180,11 @@ def update(module: Node, leaves: Mapping[str, Any]) -> None:
         [[1.0]]
     """
     graph = walk([module])
-    numbers = {path: leaf for leaf, path in leaf_paths(graph).items()}
+    names = leaf_paths(graph)
+    numbers = by_name(graph, {leaf: path for leaf, path in names.items() if path in leaves})
     for path, value in leaves.items():
         if path not in numbers:
-            known = ", ".join(sorted(numbers)) or "none"
+            known = ", ".join(sorted(names.values())) or "none"
             raise ModuleError(
                 f"{type(module).__name__} has no leaf {path!r}, so that nothing was updated. Its leaves are: {known}."
             )
@@ -168,4 +197,4 @@ def update(module: Node, leaves: Mapping[str, Any]) -> None:
         slot = graph.slots[numbers[path]]
         check_write(graph.nodes[slot.node], slot.key)
     for path, value in leaves.items():
-        write_slot(graph.slots[numbers[path]], value)
+        write_slot(graph.slots[numbers[path]], as_leaf(value))

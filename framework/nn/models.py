@@ -239,8 +239,9 @@ class Transformer(Module):
         """
         if tokens.ndim != 2 or tokens.shape[-1] > self.length:
             raise ModuleError(
-                f"Transformer was made for tokens of shape [batch, length] with at most {self.length} in a row, and "
-                f"was given {shown(tokens)}. Cut the input, or make the model with a larger `length`."
+                f"Transformer takes tokens of shape [batch, length] and was made for {self.length} tokens in a row, "
+                f"and was given {shown(tokens)}. Cut the input, add the batch with `tokens[None]`, or make the model "
+                f"with `length={tokens.shape[-1] if tokens.ndim else 1}`."
             )
         x = self.dropout(self.embedding(tokens) + self.positions[: tokens.shape[-1]])
         for block in self.blocks:

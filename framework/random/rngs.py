@@ -12,6 +12,7 @@ from jaxtyping import Array, Key, UInt32
 from framework.errors import ModuleError
 from framework.module.base import Module
 from framework.module.fields import KeyKind, State
+from framework.module.ownership import check_write
 
 
 class Stream(Module):
@@ -140,6 +141,7 @@ class Rngs(Module):
             True
         """
         if name not in self.streams:
+            check_write(self, name)  # the error is to name the streams, not the dict that holds them
             # Not Python's `hash`, which differs from process to process.
             self.streams[name] = Stream(jax.random.fold_in(self.key, zlib.crc32(name.encode())))
         return self.streams[name]

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from framework.errors import ModuleError
 from framework.module.fields import State
-from framework.trackers.base import Tracker, as_weights, weighted_sum
+from framework.trackers.base import ShapeError, Tracker, as_weights, weighted_sum
 
 
 class Accuracy(Tracker):
@@ -43,7 +43,8 @@ class Accuracy(Tracker):
                 are weights.
 
         Raises:
-            ModuleError: if the shapes do not fit, or the labels are no integers.
+            ShapeError: if the shapes do not fit.
+            ModuleError: if the labels are no integers.
 
         Example:
             >>> import jax.numpy as jnp
@@ -54,7 +55,7 @@ class Accuracy(Tracker):
         """
         logits, labels = jnp.asarray(logits), jnp.asarray(labels)
         if logits.ndim == 0 or logits.shape[:-1] != labels.shape:
-            raise ModuleError(
+            raise ShapeError(
                 f"Accuracy was given logits of shape {list(logits.shape)} and labels of shape {list(labels.shape)}, "
                 f"but labels have the shape of the logits without the last axis. One-hot labels become labels with "
                 f"`labels.argmax(-1)`."

@@ -103,6 +103,15 @@ class Tracker(Module):
                 setattr(self, name, value + getattr(other, name).astype(value.dtype))
 
 
+class ShapeError(ModuleError, ValueError):
+    """A tracker was updated with arrays whose shapes do not fit each other.
+
+    Example:
+        >>> issubclass(ShapeError, ValueError)
+        True
+    """
+
+
 def as_weights(mask: ArrayLike | None, shape: tuple[int, ...], name: str) -> jax.Array:
     """Returns a weight for each value: a mask for the leading axes, spread over the others, or ones.
 
@@ -115,7 +124,7 @@ def as_weights(mask: ArrayLike | None, shape: tuple[int, ...], name: str) -> jax
         A float32 array of the shape.
 
     Raises:
-        ModuleError: if the mask does not fit.
+        ShapeError: if the mask does not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,9 +135,9 @@ def as_weights(mask: ArrayLike | None, shape: tuple[int, ...], name: str) -> jax
         return jnp.ones(shape, jnp.float32)
     weights = jnp.asarray(mask, jnp.float32)
     if weights.shape != shape[: weights.ndim]:
-        raise ModuleError(
-            f"{name} was given values of shape {list(shape)} and a mask of shape {list(weights.shape)}, which must be "
-            f"the first axes of the values. Give one number for each value, or one for each example: a mask of shape "
+        raise ShapeError(
+            f"{name}.update: a mask of shape {list(weights.shape)} does not fit values of shape {list(shape)}, whose "
+            f"first axes it must have. Give one number for each value, or one for each example: a mask of shape "
             f"{list(shape[:1])}."
         )
     return jnp.broadcast_to(weights.reshape(weights.shape + (1,) * (len(shape) - weights.ndim)), shape)

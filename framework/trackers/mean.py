@@ -64,7 +64,7 @@ class Mean(Tracker):
                 scalar value (how many examples it is the mean of). Values of weight 0 may be NaN.
 
         Raises:
-            ModuleError: if the shapes do not fit.
+            ShapeError: if the shapes do not fit.
 
         Example:
             >>> import jax.numpy as jnp

@@ -53,7 +53,7 @@ class Sum(Tracker):
             mask: what each value counts, or each entry of the leading axes: 0 for padding, which may be NaN.
 
         Raises:
-            ModuleError: if the shapes do not fit.
+            ShapeError: if the shapes do not fit.
 
         Example:
             >>> import jax.numpy as jnp

@@ -26,7 +26,7 @@ def test_each_tracker_gets_its_arguments_and_the_others_stay(transform: Any) -> 
     group = make()
     transform(step)(group, jnp.array([2.0, jnp.nan]))
     metrics = transform(lambda group: group.compute())(group)
-    assert list(metrics) == ["loss", "accuracy", "tokens"]
+    assert set(metrics) == {"loss", "accuracy", "tokens"}
     assert float(metrics["loss"]) == 2.0 and float(metrics["accuracy"]) == 0.5
     assert bool(jnp.isnan(metrics["tokens"]))
     assert isinstance(group["loss"], Mean)
@@ -44,12 +44,16 @@ def test_groups_merge_by_name_and_reset_as_one() -> None:
 
 def test_an_unknown_name_is_refused_before_anything_is_updated() -> None:
     group = make()
-    with pytest.raises(ModuleError, match=r"Group.update was given 'lose', and has trackers for loss, accuracy, tokens"):
+    with pytest.raises(
+        ModuleError, match=r"Group.update was given 'lose', and has trackers for loss, accuracy, tokens"
+    ):
         group.update(loss=1.0, lose=1.0)
     assert fw.tree_equal(group, make())
 
 
-@pytest.mark.parametrize("other", [Group({"loss": Mean()}), Group({"loss": Sum(), "accuracy": Accuracy(), "tokens": Sum()}), Mean()])
+@pytest.mark.parametrize(
+    "other", [Group({"loss": Mean()}), Group({"loss": Sum(), "accuracy": Accuracy(), "tokens": Sum()}), Mean()]
+)
 def test_groups_that_differ_do_not_merge(other: Any) -> None:
     group = make()
     with pytest.raises(ModuleError, match=r"this group has {'loss': 'Mean'"):

@@ -100,7 +100,7 @@ def test_streams_reached_by_closure_are_refused_at_the_first_call(transform: Any
     if made:
         rngs.stream("noise")
     before = jax.tree.leaves(rngs)
-    with pytest.raises(LiftError, match=r"Pass the (Rngs|Stream) to the"):
+    with pytest.raises(LiftError, match=r"^(Rngs|Stream)\..*Pass the (Rngs|Stream) to the"):
         transform(lambda x: x + normal(rngs))(1.0)
     assert all(first is second for first, second in zip(jax.tree.leaves(rngs), before, strict=True))
     np.testing.assert_array_equal(normal(rngs), expected(0, 1)[0])
@@ -144,13 +144,13 @@ def test_equal_seeds_of_any_kind_give_equal_streams(seed: Any) -> None:
 @pytest.mark.parametrize("seed", [1.5, "0", True, None])
 def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
     with pytest.raises(ModuleError, match=r"Give it a whole number, `fw.Rngs\(0\)`, or one typed key"):
-        fw.Rngs.__init__.__wrapped__(fw.Rngs(0), seed)  # past the type check of the tests
+        fw.Rngs(seed)
 
 
 @pytest.mark.parametrize("key", [0, jnp.zeros(2, jnp.uint32)])
 def test_a_key_of_the_old_kind_is_refused(key: Any) -> None:
     with pytest.raises(ModuleError, match=r"Stream was given .*no typed key. Make one with `jax.random.key\(0\)`"):
-        fw.Stream.__init__.__wrapped__(fw.Stream(jax.random.key(0)), key)
+        fw.Stream(key)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda rngs: pickle.loads(pickle.dumps(rngs)), fw.Rngs.clone])
