@@ -9,8 +9,9 @@ import contextlib
 import functools
 import os
 import sys
+from pathlib import Path
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = f"{Path(__file__).absolute().parent}{os.sep}"
 
 
 class FrameworkError(Exception):
@@ -51,7 +52,7 @@ def user_line() -> str:
     while frame is not None:
         filename = frame.f_code.co_filename
         if not filename.startswith(_PACKAGE) and not filename.startswith("<") and not _library(filename):
-            return f"{os.path.basename(filename)}:{frame.f_lineno}"
+            return f"{Path(filename).name}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown line"
 

@@ -65,23 +65,17 @@ def main() -> None:
     """Reads the command line and saves the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", type=Path, help="run directory, the folder that holds tensorboard/")
-    parser.add_argument(
-        "--output", type=Path, default=Path(), help="folder of the pictures (default: this one)"
-    )
+    parser.add_argument("--output", type=Path, default=Path(), help="folder of the pictures (default: this one)")
     parser.add_argument("--browser", help="Chromium's program (default: the one found)")
     parser.add_argument("--driver", help="chromedriver's program (default: the one found)")
     arguments = parser.parse_args()
     events = arguments.run / "tensorboard"
     if not events.is_dir():
         parser.error(f"{events} is no folder; name a run directory, which holds the folder tensorboard.")
-    browser_program: str | None = (
-        arguments.browser or shutil.which("chromium") or shutil.which("google-chrome")
-    )
+    browser_program: str | None = arguments.browser or shutil.which("chromium") or shutil.which("google-chrome")
     driver_program: str | None = arguments.driver or shutil.which("chromedriver")
     if browser_program is None or driver_program is None:
-        parser.error(
-            "Chromium or chromedriver is not installed; on Debian: apt-get install chromium chromium-driver"
-        )
+        parser.error("Chromium or chromedriver is not installed; on Debian: apt-get install chromium chromium-driver")
     arguments.output.mkdir(parents=True, exist_ok=True)
     with tensorboard(events) as address, browser(browser_program, driver_program) as driver:
         wait_for(lambda: loaded(address, "scalars"), "TensorBoard to load points of the run")
@@ -94,9 +88,7 @@ def main() -> None:
             # The empty page in between makes the browser load the dashboard anew, not only jump in it.
             driver.get("about:blank")
             driver.get(f"{address}/#{name}")
-            wait_for(
-                lambda script=ready: bool(driver.execute_script(script)), f"the {name} dashboard to be drawn"
-            )
+            wait_for(lambda script=ready: bool(driver.execute_script(script)), f"the {name} dashboard to be drawn")
             time.sleep(1.0)  # lines fade in
             picture = arguments.output / f"{name}.png"
             if not driver.save_screenshot(str(picture)):

@@ -5,7 +5,7 @@ import os
 import platform
 import zlib
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,15 @@ class Damaged(Exception):
 
 def library_versions() -> dict[str, str]:
     """Returns the versions of what took part in writing a checkpoint."""
-    import framework
+    names = ("framework", "jax", "jaxlib", "numpy", "orbax-checkpoint")
+    return {"python": platform.python_version(), **{name: _version(name) for name in names}}
 
-    libraries = {name: version(name) for name in ("jax", "jaxlib", "numpy", "orbax-checkpoint")}
-    return {"framework": framework.__version__, "python": platform.python_version(), **libraries}
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # used from its folder
+        return "not installed"
 
 
 def file_sizes(directory: Path) -> dict[str, int]:

@@ -15,7 +15,7 @@ from framework.checkpoint import Checkpoints
 from framework.cli.runs import Attempt, Run
 from framework.cli.signatures import signature
 from framework.data import Splits
-from framework.errors import CheckpointError, ConfigError, FrameworkError
+from framework.errors import CheckpointError, ConfigError, DataError, FrameworkError
 from framework.monitor import Monitor, Progress, Records, TensorBoard, Writer
 
 _OPTIMIZER_KEYS = ("_target_", "learning_rate", "clip_norm", "schedule")
@@ -23,9 +23,18 @@ _OPTIMIZER_KEYS = ("_target_", "learning_rate", "clip_norm", "schedule")
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What training did: its last metrics, the steps it began and ended at, the time of its first step."""
+    """What training did.
+
+    Attributes:
+        metrics: the last metrics of the evaluation data, or of the training data if there is none.
+        test: the metrics of the test data at the end, or None if there is none.
+        first_step: the step it began at.
+        last_step: the step it ended at.
+        first_step_at: when the first step of this process was done, in seconds since 1970.
+    """
 
     metrics: dict[str, float]
+    test: dict[str, float] | None
     first_step: int
     last_step: int
     first_step_at: float | None
@@ -136,7 +145,9 @@ def _instantiate(path: str, node: Any, **supplied: Any) -> Any:
         partial = hydra.utils.instantiate(node, _partial_=True, _convert_="all")
         return partial(**supplied)
     except InstantiationException as error:
-        raise _refused(path, error) from error
+        raise _refused(path, error, node["_target_"]) from error
+    except OSError as error:  # from the target itself
+        raise _unusable_file(path, error, node["_target_"]) from error
 
 
 def _optimizer(node: Mapping[str, Any], model: fw.Module) -> fw.Optimizer:
@@ -145,7 +156,7 @@ def _optimizer(node: Mapping[str, Any], model: fw.Module) -> fw.Optimizer:
         hydra.utils.instantiate({"_target_": node["_target_"], "_partial_": True})
         factory = hydra.utils.get_method(node["_target_"])
     except InstantiationException as error:
-        raise _refused("optimizer", error) from error
+        raise _refused("optimizer", error, node["_target_"]) from error
     schedule = node.get("schedule")
     rate = node.get("learning_rate")
     if schedule is not None:
@@ -159,16 +170,26 @@ def _optimizer(node: Mapping[str, Any], model: fw.Module) -> fw.Optimizer:
     return fw.Optimizer(factory, model, learning_rate=rate, clip_norm=node.get("clip_norm"), **keywords)
 
 
-def _refused(path: str, error: InstantiationException) -> Exception:
+def _refused(path: str, error: InstantiationException, target: str) -> Exception:
     """Finds what to raise for an error of Hydra: our own error inside it, or a paragraph if there is none."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, FrameworkError):
             return cause
+        if isinstance(cause, OSError):
+            return _unusable_file(path, cause, target)
         cause = cause.__cause__
     if error.__cause__ is None or isinstance(error.__cause__, ImportError):
         return ConfigError(f"{path} cannot be built: {' '.join(str(error).split())}")
     return error
+
+
+def _unusable_file(path: str, error: OSError, target: str) -> FrameworkError:
+    kind = DataError if path == "data" else ConfigError
+    return kind(
+        f"{path} cannot be built: {target} failed to use a file: {error}. Correct the path in the node '{path}' of the "
+        f"configuration, or put the file there; relative paths begin at the current directory, {Path.cwd()}."
+    )
 
 
 def _takes(target: str, keyword: str) -> bool:

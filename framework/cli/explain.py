@@ -133,6 +133,13 @@ def _unknown_key(error: Exception, cause: OmegaConfBaseException, origins: Origi
             "line "
             f"'# @package _global_'"
         )
+    node_name, _, inner = key.partition(".")
+    if node_name in schema.TARGET_NODES and inner and not known:
+        return (
+            f"{place}: {node_name}={{...}} is merged into the chosen option of the group '{node_name}', which has no key "
+            f"'{inner}'; to use another target, write the node into a file DIR/{node_name}/NAME.yaml and choose it with "
+            f"--config-dir=DIR {node_name}=NAME"
+        )
     if "." not in key:
         known |= dict.fromkeys(_groups(origins))
     return f"{place}: there is no key '{key}'; {nearest_key(key, known)}"

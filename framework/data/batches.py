@@ -120,8 +120,7 @@ class Batches:
     def _out_of_range(self, argument: str, allowed: str, remedy: str) -> DataError:
         value = getattr(self, argument)
         return DataError(
-            f"`{argument}` of `{self.name}` is {value!r}, but it must be {allowed}. Write for example "
-            f"`{remedy}`."
+            f"`{argument}` of `{self.name}` is {value!r}, but it must be {allowed}. Write for example `{remedy}`."
         )
 
 

@@ -23,7 +23,7 @@ _IDS = _ids_by_code()
 
 
 def vocabulary() -> tuple[str, ...]:
-    """Returns the characters by id: newline, tab, printable ASCII, and one that stands for all others.
+    r"""Returns the characters by id: newline, tab, printable ASCII, and one that stands for all others.
 
     Example:
         >>> len(vocabulary()), vocabulary()[:4]
@@ -50,7 +50,7 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 
 def decode(ids: Iterable[int] | NDArray[np.integer]) -> str:
-    """Returns the text of some ids.
+    r"""Returns the text of some ids.
 
     Args:
         ids: integers of shape `[size]`. Those outside of the vocabulary, which a model with more outputs
@@ -65,6 +65,4 @@ def decode(ids: Iterable[int] | NDArray[np.integer]) -> str:
         >>> decode(encode("caf\\u00e9")) == "caf\\ufffd"
         True
     """
-    return "".join(
-        _CHARACTERS[number] if 0 <= number <= _UNKNOWN_ID else _UNKNOWN for number in map(int, ids)
-    )
+    return "".join(_CHARACTERS[number] if 0 <= number <= _UNKNOWN_ID else _UNKNOWN for number in map(int, ids))

@@ -25,7 +25,7 @@ class Corpus:
 
 
 def read_corpus(root: str | os.PathLike[str], *, max_bytes: int, holdout_one_in: int) -> Corpus:
-    """Reads the Python files of a folder, sorted by relative path.
+    r"""Reads the Python files of a folder, sorted by relative path.
 
     Whether a file is held out depends on its relative path alone, so files never change sides when others
     appear. Folders of tests and of installed packages are left out, and files that are not UTF-8.
@@ -53,7 +53,7 @@ def read_corpus(root: str | os.PathLike[str], *, max_bytes: int, holdout_one_in:
             f"least 1 byte to read and 1 file in 2 or more held out. Write `max_bytes=8_000_000, "
             f"holdout_one_in=20`."
         )
-    if not os.path.isdir(root):
+    if not Path(root).is_dir():
         raise DataError(
             f"there is no folder `{os.fspath(root)}` to read Python files from. Pass one that exists, as in "
             f'`python_source(root="src")`, or leave `root` out for the standard library of this Python.'

@@ -86,9 +86,7 @@ def _load() -> tuple[NDArray[Any], NDArray[np.int32]]:
     return loaded.data, loaded.target.astype(np.int32)
 
 
-def _split(
-    labels: NDArray[np.int32], eval_fraction: float, test_fraction: float
-) -> dict[str, NDArray[np.int64]]:
+def _split(labels: NDArray[np.int32], eval_fraction: float, test_fraction: float) -> dict[str, NDArray[np.int64]]:
     """Divides the examples at random, class by class in the same proportions."""
     from sklearn import model_selection  # pyright: ignore[reportMissingTypeStubs]
 
@@ -104,7 +102,5 @@ def _split(
     rows = np.arange(count, dtype=np.int64)
     parts: dict[str, NDArray[np.int64]] = {}
     for part in ("test", "eval"):
-        rows, parts[part] = divide(
-            rows, test_size=held_out[part], stratify=labels[rows], random_state=_SPLIT_SEED
-        )
+        rows, parts[part] = divide(rows, test_size=held_out[part], stratify=labels[rows], random_state=_SPLIT_SEED)
     return {"train": rows, "eval": parts["eval"], "test": parts["test"]}

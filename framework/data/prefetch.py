@@ -17,7 +17,9 @@ class Source(Protocol):
 
     def __next__(self) -> Any: ...
 
-    def state(self) -> dict[str, int]: ...
+    def state(self) -> dict[str, int]:
+        """Returns the position, from which another iterator of the same batches can go on."""
+        ...
 
 
 class Prefetch(Iterator[Any]):
@@ -47,9 +49,7 @@ class Prefetch(Iterator[Any]):
         >>> ahead.close()
     """
 
-    def __init__(
-        self, iterator: Source, *, depth: int = 2, prepare: Callable[[Any, int], Any] | None = None
-    ) -> None:
+    def __init__(self, iterator: Source, *, depth: int = 2, prepare: Callable[[Any, int], Any] | None = None) -> None:
         if depth < 0:
             raise DataError(
                 f"the number of batches to read ahead is {depth}, but it must not be negative. Write "
@@ -127,11 +127,9 @@ class _Reader:
                     batch = self._prepare(batch, self._number)
                 except StopIteration as error:  # would be taken for the end of the data
                     raise RuntimeError("prepare raised StopIteration") from error
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller's thread
+        except BaseException as error:
             # A note and not another type: callers catch what their own functions raise.
-            error.add_note(
-                f"This was raised for batch {self._number}, counted from 0 since the prefetching began."
-            )
+            error.add_note(f"This was raised for batch {self._number}, counted from 0 since the prefetching began.")
             return _Outcome(None, {}, error)
         self._number += 1
         return _Outcome(batch, state)

@@ -60,9 +60,7 @@ class WindowBatches(Batches):
                 f"join several with `np.concatenate`."
             )
         if length < 1:
-            raise DataError(
-                f"`length` of `{name}` is {length}, but a window needs a token. Write `length=128`."
-            )
+            raise DataError(f"`length` of `{name}` is {length}, but a window needs a token. Write `length=128`.")
         if len(tokens) <= length:
             raise DataError(
                 f"`{name}` has {len(tokens)} tokens, too few for one window of {length} tokens and the one "

@@ -121,7 +121,7 @@ class _Batching:
                             f"fw.vmap: a {type(node).__name__} is shared by arguments with axes {owner[id(node)]} and "
                             f"{axis}; give both arguments one axis, or pass a clone."
                         )
-        roots = [index for index in graph.structure.roots]
+        roots = list(graph.structure.roots)
         paths: dict[int, str] = {}
         for root in roots:
             for leaf, path in leaf_paths(graph, (root,)).items():
@@ -166,7 +166,9 @@ class _Batching:
         written = self.effects.written
         seeded = [leaf for leaf in written if leaf in self.keys]
         if seeded:
-            raise LiftError(f"fw.vmap: {self.lifted.path(seeded[0])}, the key of a shared stream, was replaced by elements.")
+            raise LiftError(
+                f"fw.vmap: {self.lifted.path(seeded[0])}, the key of a shared stream, was replaced by elements."
+            )
         axes = [self.leaf_axes[leaf] for leaf in written]
         self._check_shared(axes, options, arguments)
         values, result = jax.vmap(self._run, out_axes=(axes, out_axes), **options)(*arguments)

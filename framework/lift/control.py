@@ -234,7 +234,9 @@ class _Loop:
                     f"object in place and return it: `return model, y`."
                 )
         if any(isinstance(part, NodeRef) for part in effects.returned[split:]):
-            raise LiftError(f"fw.{self.name}: an object was returned as y. Keep it in the carry, and return its arrays.")
+            raise LiftError(
+                f"fw.{self.name}: an object was returned as y. Keep it in the carry, and return its arrays."
+            )
         return split
 
     def test(self, condition: Callable[[Any], Any], carry: Any) -> Any:
@@ -262,8 +264,7 @@ class _Loop:
         sources = tuple(position.get(leaf, Input(leaf)) for leaf in range(len(lifted.leaves)))
         structure = lifted.graph.structure
         apply(Effects(structure, structure, sources, None, (), len(values)), lifted.graph.nodes, lifted.leaves, values)
-        carry = call.rebuild(call.roots, [*final[1], *call.arrays[self.carry_arrays :]])[0][0]
-        return carry
+        return call.rebuild(call.roots, [*final[1], *call.arrays[self.carry_arrays :]])[0][0]
 
     def unpack(self, arrays: Sequence[Any]) -> Any:
         """Returns `y` of a scan from its stacked arrays; what was no array is returned as it is."""

@@ -152,9 +152,7 @@ def return_donated(effects: Effects, donated: Sequence[int]) -> tuple[Effects, t
     extra = {leaf: Output(effects.output_count + position) for position, leaf in enumerate(sorted(needed))}
     if not extra:
         return effects, ()
-    leaves = tuple(
-        extra.get(source.leaf, source) if isinstance(source, Input) else source for source in effects.leaves
-    )
+    leaves = tuple(extra.get(source.leaf, source) if isinstance(source, Input) else source for source in effects.leaves)
     return replace(effects, leaves=leaves, output_count=effects.output_count + len(extra)), tuple(extra)
 
 
@@ -224,4 +222,3 @@ def result_of(effects: Effects, everything: Sequence[Any], values: Sequence[Any]
         return values[source.value] if isinstance(source, Output) else source.value
 
     return jax.tree.unflatten(effects.treedef, [part(source) for source in effects.returned])
-

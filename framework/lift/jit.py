@@ -254,6 +254,7 @@ class Jit:
         return f"fw.jit({self.name}, traces={len(self.traces)})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, and writes what it changes to the objects it is passed."""
         if current_trace() != OUTSIDE:
             return self._call_nested(args, kwargs)
         call = take_apart(args, kwargs, static_scalars=False)
@@ -276,11 +277,10 @@ class Jit:
         if not roots:
             sites, name = self._rootless, (call.treedef, call.roles)
         else:
-            plans = roots[0]._plans if hasattr(roots[0], "_plans") else None
+            plans = roots[0]._plans
             if plans is None:
                 plans = weakref.WeakKeyDictionary()
-                if hasattr(type(roots[0]), "_plans"):
-                    roots[0]._plans = plans  # pyright: ignore[reportAttributeAccessIssue]
+                object.__setattr__(roots[0], "_plans", plans)
             sites = plans.get(self)
             if sites is None:
                 sites = plans[self] = {}
@@ -394,8 +394,12 @@ _DEFAULTS: dict[str, Any] = {"donate": True, "capture": "refuse", "nested": "cac
 
 def _merged(jitted: Jit, options: dict[str, Any]) -> dict[str, Any]:
     """Returns the options of a function that is compiled already, with those that are given now in their place."""
-    own = {"donate": jitted.donate, "capture": jitted.capture, "nested": jitted.nested}
-    own["max_traces"] = jitted.diary.limit
+    own: dict[str, Any] = {
+        "donate": jitted.donate,
+        "capture": jitted.capture,
+        "nested": jitted.nested,
+        "max_traces": jitted.diary.limit,
+    }
     return own | {name: value for name, value in options.items() if value != _DEFAULTS[name]}
 
 

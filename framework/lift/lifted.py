@@ -107,7 +107,9 @@ def require_same_structure(lifted: Lifted, effects: Effects, name: str) -> None:
     )
 
 
-def require_same_types(lifted: Lifted, effects: Effects, leaves: Sequence[Any], values: Sequence[Any], name: str) -> None:
+def require_same_types(
+    lifted: Lifted, effects: Effects, leaves: Sequence[Any], values: Sequence[Any], name: str
+) -> None:
     """Refuses a written leaf whose shape or dtype differs from what it was.
 
     Args:

@@ -81,14 +81,11 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], *, static_scalars:
             roles.append(ARRAY)
             arrays.append(leaf)
         elif isinstance(leaf, Node):
-            for index, root in enumerate(roots):
-                if root is leaf:
-                    break
-            else:
-                index = len(roots)
+            index = next((index for index, root in enumerate(roots) if root is leaf), len(roots))
+            if index == len(roots):
                 roots.append(leaf)
             roles.append(Role("object", index))
-        elif isinstance(leaf, _SCALARS) and not static_scalars or isinstance(leaf, jax.ShapeDtypeStruct):
+        elif (isinstance(leaf, _SCALARS) and not static_scalars) or isinstance(leaf, jax.ShapeDtypeStruct):
             roles.append(ARRAY)
             arrays.append(leaf)
         else:

@@ -97,7 +97,7 @@ def _shape(leaf: Any) -> str:
 
 
 def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
 
 
 def differences(before: Signature, after: Signature) -> tuple[Change, ...]:

@@ -46,13 +46,13 @@ class Module(Node):
 
     _is_framework_module: ClassVar[bool] = True
     _kinds: ClassVar[dict[str, type[Kind] | None]] = {}
-    _plans: Any
     _held: bool
 
     training: bool = True
     """Whether the module is in training mode; set by `train()` and `eval()`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Makes each subclass a pytree of its own, and keeps comparison by identity where a decorator would replace it."""
         super().__init_subclass__(**kwargs)
         cls.__eq__ = Module.__eq__
         cls.__hash__ = Module.__hash__

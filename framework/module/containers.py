@@ -150,7 +150,7 @@ class _Container(Node):
     _kind: type[Kind] | None
 
     def _start(self, kind: type[Kind] | None) -> None:
-        self._kind, self._layout, self._version, self._watched = kind, None, 0, False
+        self._kind, self._layout, self._plans, self._version, self._watched = kind, None, None, 0, False
         self._trace = current_trace()
 
     def _start_blank(self) -> None:
@@ -167,7 +167,9 @@ class _Container(Node):
                 f"trained leaves or with `fw.State` for others."
             ) from None
         except NotAHyperparameter as error:
-            raise ModuleError(f"{where!r} of a {name} in a module cannot hold this value ({user_line()}): {error}.") from None
+            raise ModuleError(
+                f"{where!r} of a {name} in a module cannot hold this value ({user_line()}): {error}."
+            ) from None
 
     def _put(self, value: Any, where: Any) -> Any:
         """As `_admit`, for an object that others may hold: what is put in must not hold it in turn."""
@@ -195,7 +197,7 @@ class _Container(Node):
 class List(list[Any], _Container):
     """A list in a module; plain lists become one when they are assigned."""
 
-    __slots__ = ("__weakref__", "_kind", "_layout", "_trace", "_version", "_watched")
+    __slots__ = ("__weakref__", "_kind", "_layout", "_plans", "_trace", "_version", "_watched")
 
     def __init__(self, items: Iterable[Any] = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
@@ -304,7 +306,7 @@ def _rebuild_list(kind: type[Kind] | None) -> List:
 class Dict(dict[Any, Any], _Container):
     """A dict in a module, which keeps its order under every transformation; plain dicts become one when assigned."""
 
-    __slots__ = ("__weakref__", "_kind", "_layout", "_trace", "_version", "_watched")
+    __slots__ = ("__weakref__", "_kind", "_layout", "_plans", "_trace", "_version", "_watched")
 
     def __init__(self, items: Any = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
@@ -335,7 +337,7 @@ class Dict(dict[Any, Any], _Container):
         return value
 
     def get(self, name: Any, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
 
     def __iter__(self) -> Any:  # with this, `dict(d)`, `{**d}` and `f(**d)` read by `__getitem__`
         return dict.__iter__(self)

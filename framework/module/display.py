@@ -76,7 +76,7 @@ class Row(NamedTuple):
         path: name of the leaf.
         shape: its shape.
         dtype: its dtype.
-        count: number of elements.
+        size: number of elements.
         bytes: its size in memory.
         trained: whether its kind is trained.
     """
@@ -84,7 +84,7 @@ class Row(NamedTuple):
     path: str
     shape: tuple[int, ...]
     dtype: str
-    count: int
+    size: int
     bytes: int
     trained: bool
 
@@ -103,12 +103,12 @@ class Summary(NamedTuple):
     @property
     def trained(self) -> int:
         """Number of trained elements."""
-        return sum(row.count for row in self.rows if row.trained)
+        return sum(row.size for row in self.rows if row.trained)
 
     @property
     def total(self) -> int:
         """Number of elements."""
-        return sum(row.count for row in self.rows)
+        return sum(row.size for row in self.rows)
 
     @property
     def bytes(self) -> int:
@@ -118,7 +118,14 @@ class Summary(NamedTuple):
     def __str__(self) -> str:
         head = ("path", "shape", "dtype", "parameters", "bytes", "trained")
         body = [
-            (row.path, str(list(row.shape)), row.dtype, f"{row.count:,}", f"{row.bytes:,}", "yes" if row.trained else "no")
+            (
+                row.path,
+                str(list(row.shape)),
+                row.dtype,
+                f"{row.size:,}",
+                f"{row.bytes:,}",
+                "yes" if row.trained else "no",
+            )
             for row in self.rows
         ]
         widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
@@ -206,7 +213,10 @@ def diff(first: Node, second: Node) -> list[Difference]:
         if path not in old or path not in new or not same(before, after):
             found.append(Difference(path, f"{before!r} -> {after!r}"))
     leaves = [graph.gather() for graph in graphs]
-    names = [{path: values[leaf] for leaf, path in leaf_paths(graph).items()} for graph, values in zip(graphs, leaves, strict=True)]
+    names = [
+        {path: values[leaf] for leaf, path in leaf_paths(graph).items()}
+        for graph, values in zip(graphs, leaves, strict=True)
+    ]
     for path in {**names[0], **names[1]}:
         if path not in names[0] or path not in names[1]:
             found.append(Difference(path, "absent -> leaf" if path in names[1] else "leaf -> absent"))
@@ -227,7 +237,7 @@ def _statics(graph: Graph) -> dict[str, Any]:
 def _leaf_difference(first: Any, second: Any) -> str | None:
     if first.dtype != second.dtype or first.shape != second.shape:
         return f"{_short(first)} -> {_short(second)}"
-    if jax.dtypes.issubdtype(first.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(first.dtype, jax.dtypes.prng_key):
         first, second = jax.random.key_data(first), jax.random.key_data(second)
     before, after = np.asarray(first), np.asarray(second)
     if before.tobytes() == after.tobytes():

@@ -83,7 +83,7 @@ def kind_of(annotation: Any) -> type[Kind] | None:
             return annotation
         return StateKind if _is_array_type(annotation) else None
     origin = get_origin(annotation)
-    if origin is Annotated:
+    if origin is Annotated:  # pyright: ignore[reportUnnecessaryComparison]
         inner, *metadata = get_args(annotation)
         for item in metadata:
             if inspect.isclass(item) and issubclass(item, Kind):
@@ -111,7 +111,7 @@ def annotations(cls: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         scope = vars(sys.modules.get(base.__module__, types.ModuleType("")))
-        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(base).items():
             found[name] = _resolve(annotation, scope, dict(vars(base)))
     return {name: hint for name, hint in found.items() if get_origin(hint) is not typing.ClassVar}
 

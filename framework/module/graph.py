@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from framework.module.fields import Kind
 from framework.module.hyper import is_array
@@ -157,7 +158,9 @@ def walk_read(roots: Sequence[Node]) -> Graph:
     graph = walk(roots)
     if compiling.reads is not None:
         for slot, leaf in zip(graph.slots, graph.gather(), strict=True):
-            check_read(graph.nodes[slot.node], slot.key, leaf if slot.inner is None else raw_get(slot.storage, slot.key))
+            check_read(
+                graph.nodes[slot.node], slot.key, leaf if slot.inner is None else raw_get(slot.storage, slot.key)
+            )
     return graph
 
 
@@ -212,7 +215,9 @@ def walk(roots: Sequence[Node], known: Sequence[Node] = ()) -> Graph:
 
 def blank(layout: Layout) -> Node:
     """Makes an object of the class of a layout, with its marks and no content; `__init__` is not called."""
-    node = object.__new__(layout.cls) if not issubclass(layout.cls, list | dict) else layout.cls.__new__(layout.cls)
+    cls = layout.cls
+    make: Any = cls.__new__ if issubclass(cls, list | dict) else object.__new__
+    node: Node = make(cls)
     node._start_blank()
     return node
 
@@ -244,6 +249,6 @@ def resolve(ref: Ref, nodes: Sequence[Any], leaves: Sequence[Any]) -> Any:
 
 def copy_leaf(leaf: Any) -> Any:
     """Copies the buffer of a leaf; a tracer or an abstract shape has none and stays."""
-    if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct) or not isinstance(leaf, jax.Array | np.ndarray):
+    if isinstance(leaf, Tracer | jax.ShapeDtypeStruct) or not isinstance(leaf, jax.Array | np.ndarray):
         return leaf
     return jnp.copy(leaf)

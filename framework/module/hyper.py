@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _SCALAR_CLASS = type(jnp.float32)
-_ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum)
 
 
 class FrozenList(tuple[Any, ...]):
@@ -150,7 +150,7 @@ def freeze(value: Any) -> Any:
     """
     if isinstance(value, np.generic):  # before the atoms: NumPy's float64 is a subclass of float
         return value.item()
-    if isinstance(value, _ATOMS) or isinstance(value, enum.Enum):
+    if isinstance(value, _ATOMS):
         return value
     if is_array(value):
         raise NotAHyperparameter(
@@ -237,7 +237,7 @@ def _key(value: Any, seen: tuple[int, ...]) -> Hashable:
         return kind, value.hex()
     if kind is complex:
         return kind, value.real.hex(), value.imag.hex()
-    if isinstance(value, _ATOMS) or isinstance(value, enum.Enum):
+    if isinstance(value, _ATOMS):
         return kind, value
     if isinstance(value, tuple):
         return (kind, *(_key(item, seen) for item in value))
@@ -252,10 +252,15 @@ def _key(value: Any, seen: tuple[int, ...]) -> Hashable:
         return _function_key(value, seen)
     if isinstance(value, types.MethodType):
         return kind, _key(value.__func__, seen), _key(value.__self__, seen)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if value.__dataclass_params__.frozen:  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
-            return (kind, *(_key(getattr(value, field.name), seen) for field in dataclasses.fields(value)))
+    if is_frozen_dataclass(value):
+        return (kind, *(_key(getattr(value, field.name), seen) for field in dataclasses.fields(value)))
     return kind, value
+
+
+def is_frozen_dataclass(value: Any) -> bool:
+    """Tells whether a value is an instance of a dataclass that is frozen."""
+    parameters = getattr(value, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen and not isinstance(value, type)
 
 
 def _function_key(function: types.FunctionType, seen: tuple[int, ...]) -> Hashable:

@@ -20,6 +20,7 @@ class Node:
 
     _trace: object
     _layout: "Layout | None"
+    _plans: Any
     _version: int
     _watched: bool
 

@@ -7,12 +7,13 @@ freeze them into the program, so that is refused too, unless the function was ma
 
 import operator
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from framework._compat import current_trace
 from framework.errors import LiftError, user_line
@@ -37,7 +38,7 @@ compiling = _Compiling()
 
 
 @contextmanager
-def compiling_scope(*, constant_captures: bool) -> Iterator[list[tuple[Any, Any, Any]]]:
+def compiling_scope(*, constant_captures: bool) -> Generator[list[tuple[Any, Any, Any]]]:
     """Marks that a lifted function is being traced for compilation, and collects what it reads by closure."""
     before = compiling.forbidden, compiling.reads
     reads: list[tuple[Any, Any, Any]] = []
@@ -57,7 +58,7 @@ def note_reads(reads: list[tuple[Any, Any, Any]]) -> None:
 
 def is_concrete(value: Any) -> bool:
     """Tells whether a leaf is an array with values, not a tracer or an abstract shape."""
-    return isinstance(value, jax.Array | np.ndarray) and not isinstance(value, jax.core.Tracer)
+    return isinstance(value, jax.Array | np.ndarray) and not isinstance(value, Tracer)
 
 
 def check_read(owner: Any, attribute: Any, value: Any) -> None:
@@ -87,8 +88,8 @@ def check_read(owner: Any, attribute: Any, value: Any) -> None:
 
 def check_reads(owner: Any, attributes: Iterable[Any]) -> None:
     """Checks the read of several children of an object, as when JAX flattens it; those that are objects check their own."""
-    storage = owner._storage()
-    base: Any = dict if isinstance(storage, dict) else list
+    storage: Any = owner._storage()
+    base: Any = list if isinstance(owner, list) else dict
     for attribute in attributes:
         value = base.__getitem__(storage, attribute)
         if isinstance(value, jax.Array | np.ndarray | tuple):
@@ -97,8 +98,8 @@ def check_reads(owner: Any, attributes: Iterable[Any]) -> None:
 
 def still_there(owner: Any, attribute: Any, value: Any) -> bool:
     """Tells whether a captured read, as `check_read` noted it, would find the same arrays again."""
-    storage = owner._storage()
-    base: Any = dict if isinstance(storage, dict) else list
+    storage: Any = owner._storage()
+    base: Any = list if isinstance(owner, list) else dict
     if attribute is None:  # the whole of a list or dict was read
         items = dict.values(storage) if base is dict else list.__iter__(storage)
         arrays = [item for item in items if isinstance(item, jax.Array | np.ndarray)]

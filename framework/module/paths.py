@@ -11,7 +11,17 @@ import jax
 from framework.errors import ModuleError
 from framework.module.containers import as_leaf
 from framework.module.fields import Kind, as_kind
-from framework.module.graph import Graph, LeafRef, NestRef, NodeRef, flatten_nest, is_node, raw_get, walk, walk_read, write_slot
+from framework.module.graph import (
+    Graph,
+    LeafRef,
+    NestRef,
+    NodeRef,
+    is_node,
+    raw_get,
+    walk,
+    walk_read,
+    write_slot,
+)
 from framework.module.hyper import is_array
 from framework.module.layout import Layout, Node
 from framework.module.ownership import check_write
@@ -155,9 +165,7 @@ def select(module: Node, selector: Any = Kind) -> dict[str, Any]:
     """
     graph = walk_read([module])
     leaves = graph.gather()
-    chosen = {
-        leaf: path for leaf, path in leaf_paths(graph).items() if matches(selector, path, graph.slots[leaf].kind)
-    }
+    chosen = {leaf: path for leaf, path in leaf_paths(graph).items() if matches(selector, path, graph.slots[leaf].kind)}
     return {path: leaves[leaf] for path, leaf in by_name(graph, chosen).items()}
 
 

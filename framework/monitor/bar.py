@@ -16,7 +16,7 @@ _REDRAW_SECONDS = 0.1
 class _Console(rich.console.Console):
     def on_broken_pipe(self) -> None:
         # Rich would end the process here. It calls this while it handles the error.
-        raise  # noqa: PLE0704 - the error at hand
+        raise
 
 
 class Bar:
@@ -38,9 +38,7 @@ class Bar:
         self._progress.start()
         self._progress.refresh()
 
-    def update(
-        self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]
-    ) -> None:
+    def update(self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]) -> None:
         self._step = step
         if now - self._shown_at >= _REDRAW_SECONDS:
             self._shown_at = now

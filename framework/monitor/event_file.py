@@ -80,11 +80,11 @@ class EventFile:
 
 def has_event_files(directory: Path) -> bool:
     """Tells whether a folder is a sub-run: whether any event file lies directly in it."""
-    return directory.is_dir() and any(_NAME.search(name) for name in os.listdir(directory))
+    return directory.is_dir() and any(_NAME.search(file.name) for file in directory.iterdir())
 
 
 def _next_name(directory: Path) -> str:
     """Returns an unused file name that sorts after those of all event files in the directory."""
-    seconds = [int(match[1]) for name in os.listdir(directory) if (match := _NAME.search(name))]
+    seconds = [int(match[1]) for file in directory.iterdir() if (match := _NAME.search(file.name))]
     second = max([int(time.time()), *(second + 1 for second in seconds)])
     return f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(8)}"

@@ -117,7 +117,7 @@ class EventThread:
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller's thread
+        except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:

@@ -10,9 +10,7 @@ from framework.monitor.rate import Rate
 class Display(Protocol):
     """What `Progress` draws with; times are in seconds."""
 
-    def update(
-        self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]
-    ) -> None:
+    def update(self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]) -> None:
         """Takes a completed step at a time, with the values that came with it and the newest of all tags."""
         ...
 
@@ -38,9 +36,7 @@ class Lines:
         self._interval = interval
         self._shown_at = now
 
-    def update(
-        self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]
-    ) -> None:
+    def update(self, step: int, now: float, rate: Rate, new: Mapping[str, float], newest: Mapping[str, float]) -> None:
         if not new and now - self._shown_at < self._interval:
             return
         self._shown_at = now

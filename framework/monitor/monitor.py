@@ -67,9 +67,7 @@ class Monitor:
         Raises:
           RunError: A writer failed.
         """
-        self._each(
-            [lambda writer=writer: writer.text(split, step, tag, text, code=code) for writer in self._texts()]
-        )
+        self._each([lambda writer=writer: writer.text(split, step, tag, text, code=code) for writer in self._texts()])
 
     def hparams(self, values: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
         """Writes the hyperparameters of the run to the writers that keep them.
@@ -123,7 +121,7 @@ class Monitor:
         for action in actions:
             try:
                 action()
-            except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
+            except Exception as error:
                 if first is None:
                     first = error
                 else:

@@ -16,7 +16,7 @@ _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Records:
-    """Writes one JSON object a line: `{"step": 50, "split": "train", "time": 1.7e9, "loss": 0.5}`.
+    r"""Writes one JSON object a line: `{"step": 50, "split": "train", "time": 1.7e9, "loss": 0.5}`.
 
     `time` is in seconds since 1970. Every other key is a metric: a number, or one of the strings "NaN",
     "Infinity" and "-Infinity", because JSON has no such numbers; `read_records` turns them back into floats.
@@ -122,7 +122,7 @@ class Records:
 
 
 def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads a `metrics.jsonl`, also one that is being written.
+    r"""Reads a `metrics.jsonl`, also one that is being written.
 
     Args:
       path: The file that `Records` wrote.
@@ -192,4 +192,4 @@ def _rewind(path: Path, first_step: int) -> None:
         file.write(kept)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(replacement, path)
+    replacement.replace(path)

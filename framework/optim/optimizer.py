@@ -55,7 +55,7 @@ class Optimizer(Module):
     """
 
     model: Module
-    learning_rate: State
+    learning_rate: State | None
     step: State
     state: dict[str, State]
 
@@ -123,7 +123,8 @@ class Optimizer(Module):
             state = jax.tree.unflatten(self.structure, list(self.state.values()))
             transformation = optax.with_extra_args_support(self._transformation())
             updates, state = transformation.update(dict(gradients), state, params)
-            update(self.model, optax.apply_updates(params, updates))
+            new: Any = optax.apply_updates(params, updates)
+            update(self.model, new)
         self.state.update(zip(self.state, jax.tree.leaves(state), strict=True))
         self.step = self.step + 1
 

@@ -49,7 +49,7 @@ class Tracker(Module):
         )
 
     def compute(self) -> Any:
-        """Returns the metric of what was added since the last reset; NaN if that is nothing.
+        """Returns the metric of what was added since the last reset; of nothing, a mean is NaN and a sum 0.
 
         Example:
             >>> import framework as fw

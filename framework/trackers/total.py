@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Shaped
 
 from framework.module.fields import State
 from framework.trackers.base import Tracker, as_weights, weighted_sum
@@ -28,11 +28,9 @@ class Sum(Tracker):
     """
 
     total: State[Shaped[Array, ""]]
-    weight: State[Float[Array, ""]]
 
     def __init__(self, dtype: Any = jnp.float32) -> None:
         self.total = jnp.zeros((), dtype)
-        self.weight = jnp.zeros((), jnp.float32)
 
     @property
     def dtype(self) -> Any:
@@ -65,15 +63,12 @@ class Sum(Tracker):
         values = jnp.asarray(values)
         weights = as_weights(mask, values.shape, type(self).__name__)
         self.total = self.total + weighted_sum(values, weights, self.dtype)
-        self.weight = self.weight + weights.sum()
 
     def compute(self) -> jax.Array:
-        """Returns the sum, a scalar; NaN if nothing was added, or 0 for integers, which have no NaN.
+        """Returns the sum, a scalar; 0 if nothing was added.
 
         Example:
             >>> float(Sum().compute())
-            nan
+            0.0
         """
-        if not jnp.issubdtype(self.dtype, jnp.inexact):
-            return self.total  # a float could not hold every sum
-        return jnp.where(self.weight == 0, jnp.nan, self.total)
+        return self.total

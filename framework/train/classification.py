@@ -9,8 +9,8 @@ import optax
 from framework.data.checks import check_labels
 from framework.module.base import Module
 from framework.optim.optimizer import Optimizer
-from framework.train.task import Task, masked_mean
 from framework.trackers.accuracy import Accuracy
+from framework.train.task import Task, masked_mean
 
 
 class Classification(Task):

@@ -253,7 +253,10 @@ class _Recorder:
 
 
 def _not_finite(step: int, checkpoints: Checkpoints | None) -> TrainingError:
-    saved = None if checkpoints is None else checkpoints.latest()
+    saved = None
+    if checkpoints is not None:
+        checkpoints.wait()  # a save may be on its way to the disk
+        saved = checkpoints.latest()
     kept = "there is no checkpoint" if saved is None else f"the checkpoint of step {saved} is intact"
     return TrainingError(
         f"the loss became NaN or infinite at or shortly before step {step}; training was stopped, and {kept}. Usual "

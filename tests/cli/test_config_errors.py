@@ -15,6 +15,11 @@ COMMAND_LINE = [
     ("max_steps=3", "there is no key 'max_steps'; did you mean 'trainer.max_steps'?"),
     ("lr=3", "there is no key 'lr'; did you mean 'optimizer.learning_rate'?"),
     ("modle=theirs", "there is no key 'modle'; did you mean 'model'?"),
+    (
+        "model={_target_: their_module.Base, sizes: 2}",
+        "model={...} is merged into the chosen option of the group 'model', which has no key 'sizes'; to use another "
+        "target, write the node into a file DIR/model/NAME.yaml and choose it with --config-dir=DIR model=NAME",
+    ),
     ("hydra.runn=3", "there is no key 'hydra.runn'; did you mean 'hydra.run'?"),
     ("+trainer.foo=3", "there is no key 'trainer.foo'; it can be: trainer.evaluate_every"),
     ("+extra.key=3", "there is no key 'extra'; it can be: checkpoint"),

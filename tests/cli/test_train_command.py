@@ -34,7 +34,9 @@ class Training:
         attempt.last_step = steps = config["trainer"]["max_steps"]
         if self.error is not None:
             raise self.error
-        return types.SimpleNamespace(metrics={"loss": 0.25}, first_step=0, last_step=steps, first_step_at=2e10)
+        return types.SimpleNamespace(
+            metrics={"loss": 0.25}, test={"loss": 0.5}, first_step=0, last_step=steps, first_step_at=2e10
+        )
 
     def evaluate(self, config: dict[str, Any], run: Run) -> tuple[int, dict[str, dict[str, float]]]:
         return 5, {"eval": {"loss": 0.5, "accuracy": 0.75}, "test": {"loss": 0.25}}
@@ -73,6 +75,7 @@ def test_a_run_has_one_directory_and_nothing_beside_it(
     assert "s from start to first step" in lines[1]
     assert lines[2:] == [
         "step 7: loss 0.25",
+        "test: loss 0.5",
         f"run directory: {run}",
         f"curves: tensorboard --logdir {run}/tensorboard",
     ]

@@ -21,9 +21,7 @@ from framework.errors import DataError
     transposed=st.booleans(),
     data=st.data(),
 )
-def test_property_batches_hold_the_rows_of_the_arrays(
-    array: np.ndarray, transposed: bool, data: st.DataObject
-) -> None:
+def test_property_batches_hold_the_rows_of_the_arrays(array: np.ndarray, transposed: bool, data: st.DataObject) -> None:
     array = array.T if transposed else array
     batch_size = data.draw(st.integers(1, len(array)))
     batches = ArrayBatches({"x": array, "id": range(len(array))}, batch_size, shuffle=True, epochs=1)

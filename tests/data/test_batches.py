@@ -47,9 +47,7 @@ def take(data: Any, count: int) -> list[dict[str, list[Any]]]:
 def test_property_each_example_once_per_epoch(data: Batches) -> None:
     iterator = iter(data)
     for _ in range(data.epochs or 3):
-        seen = [
-            example for batch in itertools.islice(iterator, data.steps_per_epoch) for example in ids(batch)
-        ]
+        seen = [example for batch in itertools.islice(iterator, data.steps_per_epoch) for example in ids(batch)]
         assert len(seen) == len(set(seen)) == data.examples_per_epoch
         if data.remainder == "pad":
             assert sorted(seen) == list(range(data.size))
@@ -179,17 +177,13 @@ def test_position_of_other_batches_is_refused(saved: dict[str, int], difference:
 @pytest.mark.parametrize("examples", [-2, 3, 22, 1.0, "4", None])
 def test_position_where_no_batch_begins_is_refused(examples: Any) -> None:
     iterator = iter(Batches(numbers, 10, 2, shuffle=True, epochs=2))
-    with pytest.raises(
-        DataError, match=r"where no batch begins.*the data ends after 20 examples \(2 epochs\)"
-    ):
+    with pytest.raises(DataError, match=r"where no batch begins.*the data ends after 20 examples \(2 epochs\)"):
         iterator.restore({**iterator.state(), "examples": examples})
 
 
 def test_something_else_than_a_position_is_refused() -> None:
     iterator = iter(Batches(numbers, 10, 2, shuffle=True))
-    with pytest.raises(
-        DataError, match=r"has the entries \['step'\] instead of \['batch_size', 'examples', "
-    ):
+    with pytest.raises(DataError, match=r"has the entries \['step'\] instead of \['batch_size', 'examples', "):
         iterator.restore({"step": 3})
 
 
@@ -203,9 +197,7 @@ def test_failing_gather_names_batch_and_indices_and_keeps_the_position() -> None
 
     iterator = iter(Batches(gather, 10 * 8, 8, shuffle=False, name="photos"))
     next(iterator)
-    message = (
-        r"batch 1 of `photos` could not be read: OSError: disk gone.*8 examples.*indices 8, 9, 10, 11, 12\."
-    )
+    message = r"batch 1 of `photos` could not be read: OSError: disk gone.*8 examples.*indices 8, 9, 10, 11, 12\."
     with pytest.raises(DataError, match=message) as caught:
         next(iterator)
     assert isinstance(caught.value.__cause__, OSError)

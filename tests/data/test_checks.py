@@ -34,9 +34,7 @@ def test_property_the_first_label_out_of_range_is_named(rows: list[list[int]], n
 
 
 def test_minus_one_is_refused_with_the_remedy_for_rows_without_label() -> None:
-    with pytest.raises(
-        DataError, match=r'"label" in batch 3 is -1 in row 1, but.*10 classes.*"mask" of 0'
-    ) as caught:
+    with pytest.raises(DataError, match=r'"label" in batch 3 is -1 in row 1, but.*10 classes.*"mask" of 0') as caught:
         check_labels({"label": np.array([4, -1])}, "label", 10, 3)
     assert "\n" not in str(caught.value)
 

@@ -87,9 +87,7 @@ def test_reading_ends_with_the_file_that_reaches_the_size(tmp_path: Path) -> Non
 
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"there is no folder `.*nowhere`.*python_source\(root=\"src\"\)"
-    ) as caught:
+    with pytest.raises(DataError, match=r"there is no folder `.*nowhere`.*python_source\(root=\"src\"\)") as caught:
         read_corpus(tmp_path / "nowhere", max_bytes=EVERYTHING, holdout_one_in=20)
     assert "\n" not in str(caught.value)
 
@@ -112,9 +110,7 @@ def test_part_without_files_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("max_bytes", "holdout_one_in"), [(0, 20), (100, 1)])
 def test_arguments_out_of_range_are_refused(tmp_path: Path, max_bytes: int, holdout_one_in: int) -> None:
-    with pytest.raises(
-        DataError, match=f"`max_bytes` is {max_bytes} and `holdout_one_in` is {holdout_one_in}"
-    ):
+    with pytest.raises(DataError, match=f"`max_bytes` is {max_bytes} and `holdout_one_in` is {holdout_one_in}"):
         read_corpus(tmp_path, max_bytes=max_bytes, holdout_one_in=holdout_one_in)
 
 

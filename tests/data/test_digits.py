@@ -21,9 +21,7 @@ def examples(batches: Batches, shape: tuple[int, ...]) -> list[tuple[bytes, int]
         assert (batch["image"].dtype, batch["label"].dtype) == (np.float32, np.int32)
         for row in range(batches.batch_size):
             if "mask" not in batch or batch["mask"][row] > 0:
-                found.append(
-                    ((batch["image"][row] * 16).astype(np.uint8).tobytes(), int(batch["label"][row]))
-                )
+                found.append(((batch["image"][row] * 16).astype(np.uint8).tobytes(), int(batch["label"][row])))
     return found
 
 
@@ -33,9 +31,7 @@ def test_parts_hold_each_image_once(flat: bool, shape: tuple[int, ...]) -> None:
     assert splits.test is not None
     parts = [examples(part, shape) for part in (splits.train, splits.eval, splits.test)]
     images, labels = load_digits(return_X_y=True)
-    everything = [
-        (image.astype(np.uint8).tobytes(), int(label)) for image, label in zip(images, labels, strict=True)
-    ]
+    everything = [(image.astype(np.uint8).tobytes(), int(label)) for image, label in zip(images, labels, strict=True)]
     assert Counter(example for part in parts for example in part) == Counter(everything)
     assert [len(part) for part in parts] == [1258, 180, 359]
     facts = splits.facts
@@ -74,9 +70,7 @@ def test_fractions_that_leave_a_part_empty_are_refused(fractions: dict[str, floa
 
 
 def test_batch_larger_than_the_part_is_refused() -> None:
-    with pytest.raises(
-        DataError, match="a batch of `digits/train` has 2000 rows, but there are only 1258 examples"
-    ):
+    with pytest.raises(DataError, match="a batch of `digits/train` has 2000 rows, but there are only 1258 examples"):
         digits(batch_size=2000)
 
 

@@ -30,17 +30,13 @@ def bits(seed: int, epoch: int, use: int, count: int) -> list[int]:
 
 
 @given(seed=SEEDS, epoch=st.integers(0, 1000), size=st.integers(1, 50))
-def test_property_order_sorts_the_numbers_of_the_published_generator(
-    seed: int, epoch: int, size: int
-) -> None:
+def test_property_order_sorts_the_numbers_of_the_published_generator(seed: int, epoch: int, size: int) -> None:
     numbers = bits(seed, epoch, 0, size)
     assert epoch_order(seed, epoch, size).tolist() == sorted(range(size), key=numbers.__getitem__)
 
 
 @given(seed=SEEDS, epoch=st.integers(0, 1000), limit=st.integers(1, 1000))
-def test_property_offset_is_the_first_number_of_another_part_of_the_counter(
-    seed: int, epoch: int, limit: int
-) -> None:
+def test_property_offset_is_the_first_number_of_another_part_of_the_counter(seed: int, epoch: int, limit: int) -> None:
     assert epoch_offset(seed, epoch, limit) == bits(seed, epoch, 1, 1)[0] % limit
 
 

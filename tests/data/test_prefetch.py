@@ -56,9 +56,7 @@ def ids(batches: Any, count: int | None = None) -> list[list[int]]:
     counts=st.lists(st.integers(0, 9), max_size=4),
     epochs=st.sampled_from([1, 2, None]),
 )
-def test_property_same_sequence_over_any_number_of_resumes(
-    depth: int, counts: list[int], epochs: int | None
-) -> None:
+def test_property_same_sequence_over_any_number_of_resumes(depth: int, counts: list[int], epochs: int | None) -> None:
     seen: list[list[int]] = []
     state = iter(data(epochs)).state()
     for count in counts:
@@ -85,9 +83,7 @@ def test_end_of_the_data_ends_each_further_call(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_prepare_gets_each_batch_with_its_number(depth: int) -> None:
-    ahead = Prefetch(
-        iter(data(epochs=1)), depth=depth, prepare=lambda batch, number: (number, batch["id"].tolist())
-    )
+    ahead = Prefetch(iter(data(epochs=1)), depth=depth, prepare=lambda batch, number: (number, batch["id"].tolist()))
     assert list(ahead) == list(enumerate(ids(data(epochs=1))))
 
 
@@ -105,9 +101,7 @@ def test_no_more_than_depth_batches_are_read_ahead(depth: int) -> None:
 
 def test_depth_zero_reads_when_asked_and_in_the_same_thread() -> None:
     threads: list[threading.Thread] = []
-    ahead = Prefetch(
-        iter(data()), depth=0, prepare=lambda batch, number: threads.append(threading.current_thread())
-    )
+    ahead = Prefetch(iter(data()), depth=0, prepare=lambda batch, number: threads.append(threading.current_thread()))
     assert not prefetching()
     assert threads == []
     next(ahead)
@@ -127,9 +121,7 @@ def test_error_of_prepare_comes_at_its_batch_with_its_number_and_stays(depth: in
     for _ in range(2):
         with pytest.raises(KeyError, match="label") as caught:
             next(ahead)
-        assert caught.value.__notes__ == [
-            "This was raised for batch 2, counted from 0 since the prefetching began."
-        ]
+        assert caught.value.__notes__ == ["This was raised for batch 2, counted from 0 since the prefetching began."]
     assert ahead.state() == state
     assert state["examples"] == 6
     assert ended()
@@ -166,9 +158,7 @@ def test_close_ends_the_thread_and_further_calls_say_so(depth: int) -> None:
     ahead.close()
     assert not prefetching()
     ahead.close()
-    with pytest.raises(
-        DataError, match=r"after the prefetching was closed.*iterator.restore\(prefetch.state\(\)\)"
-    ):
+    with pytest.raises(DataError, match=r"after the prefetching was closed.*iterator.restore\(prefetch.state\(\)\)"):
         next(ahead)
 
 
@@ -224,9 +214,7 @@ ahead = Prefetch(iter(ArrayBatches({"id": np.arange(8)}, 2, shuffle=True)))
 next(ahead)
 print("end")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 

@@ -64,9 +64,7 @@ def test_default_is_about_eight_megabytes_and_starts_within_two_seconds() -> Non
 def test_text_shorter_than_a_window_names_its_part(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"m{number}.py").write_text("pass\n")
-    with pytest.raises(
-        DataError, match=r"`python_source/eval` has \d+ tokens, too few for one window of 100"
-    ):
+    with pytest.raises(DataError, match=r"`python_source/eval` has \d+ tokens, too few for one window of 100"):
         python_source(1, 100, tmp_path)
 
 

@@ -215,7 +215,9 @@ def test_a_structure_that_cannot_come_out_is_refused_by_name_and_nothing_changes
 
 
 def test_vmap_refuses_state_that_differs_between_elements_and_names_it() -> None:
-    with pytest.raises(LiftError, match=r"Recurrent\.mean was written with a value that is another one.*axes=\{'mean': 0\}"):
+    with pytest.raises(
+        LiftError, match=r"Recurrent\.mean was written with a value that is another one.*axes=\{'mean': 0\}"
+    ):
         fw.vmap(Recurrent())(XS)
 
 

@@ -31,7 +31,9 @@ def structure(module: Any) -> Any:
 
 list_changes = st.lists(
     st.tuples(
-        st.sampled_from(["append", "insert", "pop", "set", "delete", "reverse", "extend", "slice", "clear", "iadd", "remove"]),
+        st.sampled_from(
+            ["append", "insert", "pop", "set", "delete", "reverse", "extend", "slice", "clear", "iadd", "remove"]
+        ),
         st.integers(0, 4),
     ),
     max_size=8,
@@ -74,7 +76,7 @@ def test_a_list_in_a_module_is_a_list(changes: Any) -> None:
         assert change_list(module.items, name, number, new) is change_list(plain, name, number, new)
         assert module.items == plain and list(module.items) == plain and len(module.items) == len(plain)
         assert list(reversed(module.items)) == plain[::-1] and module.items[1:] == plain[1:]
-        assert module.items + [1] == plain + [1] and module.items.copy() == plain  # noqa: RUF005
+        assert module.items + [1] == plain + [1] and module.items.copy() == plain
         counts = [sum(isinstance(item, Leaf) for item in items) for items in (plain, module.items)]
         assert len(jax.tree.leaves(module)) == counts[0] == counts[1]
         fresh = Holder()
@@ -85,7 +87,9 @@ def test_a_list_in_a_module_is_a_list(changes: Any) -> None:
 
 
 dict_changes = st.lists(
-    st.tuples(st.sampled_from(["set", "delete", "pop", "update", "setdefault", "popitem", "ior"]), st.sampled_from("cab")),
+    st.tuples(
+        st.sampled_from(["set", "delete", "pop", "update", "setdefault", "popitem", "ior"]), st.sampled_from("cab")
+    ),
     max_size=8,
 )
 
@@ -113,7 +117,7 @@ def test_a_dict_in_a_module_is_a_dict_and_keeps_its_order(changes: Any) -> None:
                 table |= {where: new}
         assert list(module.table.items()) == list(plain.items())
         assert list(dict(module.table)) == list({**module.table}) == list(plain) == list(module.table.copy())
-        assert [path for path in fw.select(module)] == [
+        assert list(fw.select(module)) == [
             f"table.{key}.value" for key, item in plain.items() if isinstance(item, Leaf)
         ]
         again = jax.tree.map(lambda leaf: leaf, module)
@@ -153,7 +157,9 @@ def test_arrays_in_containers_take_the_kind_of_the_annotation() -> None:
 def test_an_array_in_a_container_without_annotation_is_refused_with_both_remedies() -> None:
     module = Holder()
     module.layers = []
-    with pytest.raises(fw.errors.ModuleError, match=r"0 of a list .*test_containers\.py:\d+.*list\[fw\.Param\].*fw\.State"):
+    with pytest.raises(
+        fw.errors.ModuleError, match=r"0 of a list .*test_containers\.py:\d+.*list\[fw\.Param\].*fw\.State"
+    ):
         module.layers.append(jnp.ones(2))
     module.table = {}
     with pytest.raises(fw.errors.ModuleError, match=r"'a' of a dict .*dict\[str, fw\.Param\]"):
@@ -161,7 +167,9 @@ def test_an_array_in_a_container_without_annotation_is_refused_with_both_remedie
     assert not len(module.layers) and not len(module.table)
 
 
-@pytest.mark.parametrize("place", ["append", "insert", "extend", "set", "slice", "dict", "setdefault", "own", "deep", "tuple"])
+@pytest.mark.parametrize(
+    "place", ["append", "insert", "extend", "set", "slice", "dict", "setdefault", "own", "deep", "tuple"]
+)
 def test_an_object_cannot_be_put_inside_of_itself(place: str) -> None:
     module, child = Holder(), Holder()
     module.layers, module.table = [child], {}

@@ -201,6 +201,4 @@ def test_keys_do_not_depend_on_the_process() -> None:
         ).stdout
         for seed in ("0", "1")
     }
-    assert outputs == {
-        "['.w', '.children[0].v', \".children[1]['b'].v\"] ['children.0.v', 'children.1.b.v', 'w']\n"
-    }
+    assert outputs == {"['.w', '.children[0].v', \".children[1]['b'].v\"] ['children.0.v', 'children.1.b.v', 'w']\n"}

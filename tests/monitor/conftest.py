@@ -27,9 +27,7 @@ def python_curve() -> Callable[[Path, str, str], Curve]:
         multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={"scalars": 0})
         multiplexer.AddRunsFromDirectory(str(directory))
         multiplexer.Reload()
-        return [
-            (event.step, float(event.tensor_proto.float_val[0])) for event in multiplexer.Tensors(run, tag)
-        ]
+        return [(event.step, float(event.tensor_proto.float_val[0])) for event in multiplexer.Tensors(run, tag)]
 
     return read
 
@@ -40,9 +38,7 @@ def event_accumulator_curve() -> Callable[[Path, str], Curve]:
     from tensorboard.backend.event_processing import event_accumulator
 
     def read(directory: Path, tag: str) -> Curve:
-        accumulator = event_accumulator.EventAccumulator(
-            str(directory), size_guidance={"scalars": 0, "tensors": 0}
-        )
+        accumulator = event_accumulator.EventAccumulator(str(directory), size_guidance={"scalars": 0, "tensors": 0})
         accumulator.Reload()
         return [(event.step, event.value) for event in accumulator.Scalars(tag)]
 

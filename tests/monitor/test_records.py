@@ -16,9 +16,7 @@ from framework.monitor import Records, read_records
 
 RECORD = st.tuples(
     st.sampled_from(["train", "eval", 'sp"lit\n']),
-    st.dictionaries(
-        st.text(max_size=8).filter(lambda tag: tag not in ("step", "split", "time")), st.floats()
-    ),
+    st.dictionaries(st.text(max_size=8).filter(lambda tag: tag not in ("step", "split", "time")), st.floats()),
 )
 
 
@@ -42,9 +40,7 @@ def test_property_every_line_is_json_and_reads_back(
     assert lines.pop() == b""
     for line in lines:
         strict(line.decode())
-    expected = [
-        {"step": step, "split": split, "time": 1.5, **values} for step, (split, values) in enumerate(written)
-    ]
+    expected = [{"step": step, "split": split, "time": 1.5, **values} for step, (split, values) in enumerate(written)]
     # repr: NaN equals itself, 0.0 and -0.0 differ.
     assert repr(read_records(path)) == repr(expected)
 

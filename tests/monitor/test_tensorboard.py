@@ -247,9 +247,7 @@ def test_import_needs_neither_jax_nor_tensorboardx() -> None:
     code = "import sys, framework.monitor\n"
     code += "print([name for name in ('jax', 'tensorboardX', 'rich') if name in sys.modules])"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    shown = subprocess.run(
-        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
-    ).stdout
+    shown = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout
     assert shown == "[]\n"
 
 
@@ -257,9 +255,7 @@ def test_writer_thread_error_is_raised_by_drain_and_later_calls(tmp_path: Path) 
     board = TensorBoard(tmp_path)
     (tmp_path / "eval").write_text("in the way")
     board.scalars("eval", 1, {"loss": 1.0})
-    with pytest.raises(
-        RunError, match=r"No TensorBoard event file can be created in .*eval \(.*monitor.tensorboard"
-    ):
+    with pytest.raises(RunError, match=r"No TensorBoard event file can be created in .*eval \(.*monitor.tensorboard"):
         board.drain()
     with pytest.raises(RunError, match="eval"):
         board.scalars("train", 2, {"loss": 1.0})
@@ -356,9 +352,7 @@ def test_text_and_hyperparameters_in_tensorboard(
             "run/tensorboard/train",
         ]
         texts = {
-            tag: server.get("plugin/text/text", run="run/tensorboard/train", tag=f"{tag}/text_summary")[0][
-                "text"
-            ]
+            tag: server.get("plugin/text/text", run="run/tensorboard/train", tag=f"{tag}/text_summary")[0]["text"]
             for tag in ("config", "note")
         }
         code = html.unescape(texts["config"])

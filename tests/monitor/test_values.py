@@ -45,13 +45,9 @@ def test_non_scalar_names_tag_and_remedy(value: Any) -> None:
         to_floats({"train/loss": value})
 
 
-@pytest.mark.parametrize(
-    "value", [None, "3.5", b"1", 1j, object(), np.datetime64(0, "s"), np.zeros((), "V4")]
-)
+@pytest.mark.parametrize("value", [None, "3.5", b"1", 1j, object(), np.datetime64(0, "s"), np.zeros((), "V4")])
 def test_other_objects_name_tag_and_type(value: Any) -> None:
-    with pytest.raises(
-        TrainingError, match=f"'loss' is .*{type(value).__name__}, which is not a real number"
-    ):
+    with pytest.raises(TrainingError, match=f"'loss' is .*{type(value).__name__}, which is not a real number"):
         to_float("loss", value)
 
 

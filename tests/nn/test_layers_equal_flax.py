@@ -96,7 +96,10 @@ def test_output_and_gradient_equal_those_of_flax(name: str) -> None:
 
 
 def test_causal_attention_equals_flax_with_a_causal_mask() -> None:
-    layer, x = fw.nn.MultiHeadAttention(8, 4, causal=True, rngs=fw.Rngs(0)), jax.random.normal(jax.random.key(1), (2, 6, 8))
+    layer, x = (
+        fw.nn.MultiHeadAttention(8, 4, causal=True, rngs=fw.Rngs(0)),
+        jax.random.normal(jax.random.key(1), (2, 6, 8)),
+    )
     other = linen.MultiHeadDotProductAttention(num_heads=4)
     expected = other.apply({"params": attention_weights(layer)}, x, mask=linen.make_causal_mask(jnp.ones((2, 6))))
     np.testing.assert_allclose(layer(x), expected, rtol=2e-5, atol=2e-5)

@@ -1,33 +1,35 @@
 """Promises 1, 3, 4, 5 and 7: a lifted call does what plain Python does, to any object, or leaves it as it was."""
 
 import copy
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
+import programs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 import framework as fw
 
-_spec = importlib.util.spec_from_file_location(
-    "lift_programs", Path(__file__).parent.parent / "lift" / "programs.py"
-)
-assert _spec is not None and _spec.loader is not None
-programs = importlib.util.module_from_spec(_spec)
-sys.modules["lift_programs"] = programs
-_spec.loader.exec_module(programs)
 Box = programs.Box
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int8", "uint8", "bool", "complex64")
 VALUES: tuple[Any, ...] = (
-    (1, 1.0, True, False, 0.0, -0.0, 7, "text", None, (1, 2.0), jnp.float16, programs.double, programs.scale)
-    + (float("nan"), b"bytes", 10**6)
-)
+    1,
+    1.0,
+    True,
+    False,
+    0.0,
+    -0.0,
+    7,
+    "text",
+    None,
+    (1, 2.0),
+    jnp.float16,
+    programs.double,
+    programs.scale,
+) + (float("nan"), b"bytes", 10**6)
 values = st.sampled_from(VALUES)
 
 
@@ -86,7 +88,9 @@ def test_a_compiled_program_does_what_plain_python_does(plain: Any, first: Any, 
         programs.assert_equal([plain, with_arrays(expected)], [lifted, result])
         assert fw.tree_equal(plain, lifted)
         assert jax.tree.structure(plain) == jax.tree.structure(lifted)
-        assert all(isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(lifted))
+        assert all(
+            isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(lifted)
+        )
 
 
 @settings(quiet, max_examples=60)
@@ -94,7 +98,9 @@ def test_a_compiled_program_does_what_plain_python_does(plain: Any, first: Any, 
 def test_a_failing_program_leaves_every_object_as_it_was(tree: Any, program: Any) -> None:
     before = list(programs.contents(tree))
     with pytest.raises(programs.Failure):
-        fw.jit(programs.run)(tree, jnp.float32(2), programs.Program((*program.steps, ("fail", 0, 0, None))), programs.LIFTED)
+        fw.jit(programs.run)(
+            tree, jnp.float32(2), programs.Program((*program.steps, ("fail", 0, 0, None))), programs.LIFTED
+        )
     assert list(programs.contents(tree)) == before
 
 

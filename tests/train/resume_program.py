@@ -61,7 +61,9 @@ def main(checkpoints: str, result: str, max_steps: int, kill_at: int) -> None:
     saver.close()
     leaves = {}
     for path, leaf in fw.select(task).items():
-        leaves[path] = np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+        leaves[path] = np.asarray(
+            jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        )
     np.savez(result, step=trainer.step, **leaves)
 
 

@@ -45,14 +45,18 @@ def config() -> dict[str, Any]:
 def test_digits_mlp_equals_a_loop_written_by_hand() -> None:
     settings = config()
     sizes = [settings["model"]["in_features"], *settings["model"]["hidden"], settings["model"]["out_features"]]
-    optimizer = {name: value for name, value in settings["optimizer"].items() if name in ("learning_rate", "weight_decay")}
+    optimizer = {
+        name: value for name, value in settings["optimizer"].items() if name in ("learning_rate", "weight_decay")
+    }
     clip = settings["optimizer"]["clip_norm"]
     data = fw.data.digits(batch_size=settings["data"]["batch_size"], flat=True, seed=settings["seed"])
 
     model = fw.nn.models.MLP(sizes[0], sizes[1:-1], sizes[-1], rngs=fw.Rngs(settings["seed"]))
     params = [(jnp.copy(layer.weight), jnp.copy(layer.bias)) for layer in model.layers]
     task = fw.Classification(
-        model, fw.Optimizer(optax.adamw, model, clip_norm=clip, **optimizer), num_classes=settings["task"]["num_classes"]
+        model,
+        fw.Optimizer(optax.adamw, model, clip_norm=clip, **optimizer),
+        num_classes=settings["task"]["num_classes"],
     )
     losses = Losses()
     fw.Trainer(max_steps=STEPS, log_every=1, monitor=Monitor([losses])).fit(task, data.train)

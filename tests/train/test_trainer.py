@@ -143,9 +143,7 @@ def test_a_label_out_of_range_stops_training_and_names_the_row() -> None:
     labels = np.zeros(50, np.int32)
     labels[3] = 7
     model = fw.nn.Linear(1, 3, rngs=fw.Rngs(0))
-    task = fw.Classification(
-        model, fw.Optimizer(optax.sgd, model, learning_rate=0.1), num_classes=3, input_key="x"
-    )
+    task = fw.Classification(model, fw.Optimizer(optax.sgd, model, learning_rate=0.1), num_classes=3, input_key="x")
     batches = ArrayBatches({"x": X, "label": labels}, 10, shuffle=False)
     with pytest.raises(DataError, match=r"\"label\" in batch 0 is 7 in row 3, but there are 3 classes"):
         fw.Trainer(max_steps=5).fit(task, batches)

@@ -122,6 +122,11 @@ def _leaf(box: Box, which: int) -> str | None:
     return names[which % len(names)] if names else None
 
 
+def fits(name: str, leaf: Any) -> bool:
+    """Tells whether a leaf may be trained under a name: whole numbers have no gradient."""
+    return not name.startswith("p") or floating(leaf)
+
+
 def write(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
     name = _leaf(box, which)
     if name is None:
@@ -144,14 +149,16 @@ def move_leaf(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) ->
     first, second = _leaf(box, which), _leaf(other, which + 1)
     if first and second:
         a, b = getattr(box, first), getattr(other, second)
-        setattr(box, first, b)
-        setattr(other, second, a)
+        if fits(first, b) and fits(second, a):
+            setattr(box, first, b)
+            setattr(other, second, a)
 
 
 def share_leaf(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
     name = _leaf(other, which)
-    if name:
-        setattr(box, LEAVES[(which + 1) % 4], getattr(other, name))
+    target = LEAVES[(which + 1) % 4]
+    if name and fits(target, getattr(other, name)):
+        setattr(box, target, getattr(other, name))
 
 
 def set_hyperparameter(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
@@ -282,7 +289,17 @@ def returned(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> 
 
 STEPS: dict[str, Callable[..., Any]] = {
     step.__name__: step
-    for step in (write, set_state, overwrite, move_leaf, share_leaf, set_hyperparameter, use_hyperparameter, delete, new_child)
+    for step in (
+        write,
+        set_state,
+        overwrite,
+        move_leaf,
+        share_leaf,
+        set_hyperparameter,
+        use_hyperparameter,
+        delete,
+        new_child,
+    )
     + (replace_child, pair, append, pop, insert, put, take_out, bag, book, nested, nested_reading, nested_two)
     + (gradient, fail, returned)
 }
@@ -332,7 +349,13 @@ def plain_gradient(root: Box, program: Program, way: Way) -> dict[str, Any]:
     for path, leaf in chosen.items():
         box = root
         for part in path.split(".")[:-1]:
-            box = box[int(part)] if isinstance(box, list | tuple) else box[part] if isinstance(box, dict) else vars(box)[part]
+            box = (
+                box[int(part)]
+                if isinstance(box, list | tuple)
+                else box[part]
+                if isinstance(box, dict)
+                else vars(box)[part]
+            )
         result[path] = jnp.full(leaf.shape, 3 * count[id(box)], leaf.dtype)
     run(root, 1, program, way)
     return result
@@ -387,7 +410,9 @@ def contents(root: Box) -> Iterator[tuple[int, Any, Any]]:
     def visit(value: Any) -> Iterator[tuple[int, Any, Any]]:
         if isinstance(value, Box | List | Dict) and not any(value is other for other in seen):
             seen.append(value)
-            parts = vars(value) if isinstance(value, Box) else dict(enumerate(value)) if isinstance(value, list) else value
+            parts = (
+                vars(value) if isinstance(value, Box) else dict(enumerate(value)) if isinstance(value, list) else value
+            )
             yield id(value), list(parts), [id(part) for part in parts.values()]
             for part in parts.values():
                 yield from visit(part)
