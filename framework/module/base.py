@@ -59,6 +59,7 @@ class Module(Node):
         _register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Makes an object that belongs to the current trace, with the defaults of its class; `__init__` fills it."""
         self = object.__new__(cls)
         self._start_blank()
         for name, default in cls.__dict__["_defaults"].items():
