@@ -42,3 +42,4 @@ from .train.task import Task as Task
 from .train.trainer import Trainer as Trainer
 
 __version__: str
+from .lift.report import effects as effects

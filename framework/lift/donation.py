@@ -48,12 +48,58 @@ def _fits(leaf: Any, value: Any) -> bool:
     return isinstance(leaf, jax.Array) and leaf.shape == value.shape and leaf.dtype == value.dtype
 
 
-def unshare(donated: list[Any]) -> None:
-    """Copies, in place of the list, each leaf that somebody besides its one slot holds."""
+def require_donated(effects: Effects, donated: Sequence[int], graph: Graph, name: str) -> None:
+    """Refuses leaves that are written without reusing their buffers, for `donate="strict"`.
+
+    Args:
+        effects: what the call does.
+        donated: numbers of the leaves that are donated.
+        graph: the objects of the call.
+        name: the name of the function.
+
+    Raises:
+        LiftError: if there are such leaves.
+    """
+    written = {leaf for leaf, source in enumerate(effects.leaves) if source != Input(leaf)}
+    lost = [_where(graph, leaf) for leaf in sorted(written - set(donated)) if leaf < len(graph.slots)]
+    if lost or not effects.same_structure:
+        raise LiftError(
+            f"{name} cannot reuse the buffers of {', '.join(lost) or 'objects whose structure it changes'}, and was "
+            f'compiled with donate="strict": a new value has another shape or dtype, or an old one is still used. Keep '
+            f"shape and dtype, as in `self.total = (self.total + x).astype(self.total.dtype)`, or compile with "
+            f"`fw.jit(f)`, which allocates where it must."
+        )
+
+
+def shared_error(leaves: Sequence[int], graph: Graph, name: str) -> LiftError:
+    """Returns the error for leaves that cannot be donated since somebody else holds their arrays.
+
+    Args:
+        leaves: their numbers.
+        graph: the objects of the call.
+        name: the name of the function.
+    """
+    return LiftError(
+        f'{name} was compiled with donate="strict", and the arrays of {", ".join(_where(graph, leaf) for leaf in leaves)} '
+        f"are held elsewhere as well: by a variable, or by another leaf, since one array in two leaves has one buffer. "
+        f"Delete the variable, give each leaf its own array with `jnp.copy(x)`, or compile with `fw.jit(f)`, which copies."
+    )
+
+
+def _where(graph: Graph, leaf: int) -> str:
+    slot = graph.slots[leaf]
+    return describe(graph.nodes[slot.node], slot.key)
+
+
+def unshare(donated: list[Any]) -> list[int]:
+    """Copies, in place of the list, each leaf that somebody besides its one slot holds; returns their positions."""
+    copied: list[int] = []
     for index in range(len(donated)):
         # Not a loop over the items: the loop variable would be one reference more.
         if next(iter(map(sys.getrefcount, donated[index : index + 1]))) > UNSHARED + 1:
             donated[index] = jnp.copy(donated[index])
+            copied.append(index)
+    return copied
 
 
 def explain_lost(error: Exception, graph: Graph, name: str) -> Exception:

@@ -5,8 +5,8 @@ another array is in its slot, a structure changed if the interned layout is anot
 while the function runs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ class Effects:
         treedef: tree structure of the return value.
         returned: for each leaf of the return value a node number, an output value, or a static value.
         output_count: the number of output values.
+        lines: for each object whose structure changed, by number, the user's lines that changed it.
     """
 
     before: Structure
@@ -36,11 +37,17 @@ class Effects:
     treedef: Any
     returned: "tuple[NodeRef | Output | Static, ...]"
     output_count: int
+    lines: "Mapping[int, Mapping[Any, str]]" = field(default_factory=dict[int, Mapping[Any, str]])
 
     @property
     def same_structure(self) -> bool:
         """Whether every object has the structure it had, and no object is new."""
         return self.before.nodes == self.after.nodes
+
+    @property
+    def returns_objects(self) -> bool:
+        """Whether an object is returned, or part of what is returned."""
+        return any(isinstance(part, NodeRef) for part in self.returned)
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -116,7 +123,8 @@ def collect(
         return Static(leaf)
 
     parts = tuple(returned(leaf) for leaf in flat)
-    return Effects(before, graph.structure, tuple(sources), treedef, parts, len(values)), values
+    lines = {index: dict(node._lines) for index, node in enumerate(graph.nodes) if node._lines}
+    return Effects(before, graph.structure, tuple(sources), treedef, parts, len(values), lines), values
 
 
 def _is_static(leaf: Any) -> bool:
@@ -189,6 +197,8 @@ def apply(effects: Effects, nodes: Sequence[Node], leaves: Sequence[Any], values
         if structure_changed:
             node._mark_changed()
             node._layout = layout
+            if index in effects.lines:
+                object.__setattr__(node, "_lines", {**(node._lines or {}), **effects.lines[index]})
     return everything
 
 

@@ -1,5 +1,6 @@
 """Which objects a call was given, and where: arguments split into objects, arrays and static values."""
 
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,15 @@ class Role(NamedTuple):
 
 
 ARRAY = Role("array")
+
+
+class Fixed:
+    """Marks an argument that the caller declared static, whatever it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class Call(NamedTuple):
@@ -71,6 +81,8 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], *, static_scalars:
     Raises:
         LiftError: if an argument is neither an array nor usable as a static value.
     """
+    if not kwargs and (plain := _plain(args)) is not None:
+        return plain
     leaves, treedef = jax.tree.flatten((args, kwargs), is_leaf=is_node)
     roles: list[Role] = []
     roots: list[Node] = []
@@ -89,9 +101,36 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], *, static_scalars:
             roles.append(ARRAY)
             arrays.append(leaf)
         else:
-            roles.append(Role("static", -1, _static_key(leaf)))
-            statics.append(leaf)
+            value = leaf.value if isinstance(leaf, Fixed) else leaf
+            roles.append(Role("static", -1, _static_key(value)))
+            statics.append(value)
     return Call(treedef, tuple(roles), roots, arrays, statics)
+
+
+def _plain(args: tuple[Any, ...]) -> Call | None:
+    """Takes apart positional objects and arrays, the usual call, without walking through JAX; None for all others."""
+    roots: list[Node] = []
+    arrays: list[Any] = []
+    pattern: list[int] = []
+    for argument in args:
+        if isinstance(argument, Node):
+            if argument in roots if not isinstance(argument, list | dict) else True:
+                return None
+            pattern.append(len(roots))
+            roots.append(argument)
+        elif isinstance(argument, jax.Array):
+            pattern.append(-1)
+            arrays.append(argument)
+        else:
+            return None
+    treedef, roles = _plain_form(tuple(pattern))
+    return Call(treedef, roles, roots, arrays, [])
+
+
+@functools.cache
+def _plain_form(pattern: tuple[int, ...]) -> tuple[Any, tuple[Role, ...]]:
+    treedef = jax.tree.structure(((0,) * len(pattern), {}))
+    return treedef, tuple(ARRAY if number < 0 else Role("object", number) for number in pattern)
 
 
 def _static_key(value: Any) -> Hashable:
@@ -102,6 +141,47 @@ def _static_key(value: Any) -> Hashable:
             f"an argument of type {type(value).__name__} can be passed to a compiled function neither as an array nor as "
             f"a static value: {error}."
         ) from None
+
+
+def fix_arguments(
+    function: Callable[..., Any], numbers: int | Sequence[int], names: str | Sequence[str]
+) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
+    """Makes a function that marks the static arguments of a call; None if none is declared.
+
+    Args:
+        function: the function that is called.
+        numbers: positions of static arguments.
+        names: names of static arguments.
+
+    Returns:
+        A function of positional and keyword arguments that returns both with static ones wrapped in `Fixed`.
+
+    Raises:
+        LiftError: if the function has no parameter of a name or position.
+    """
+    chosen = {numbers} if isinstance(numbers, int) else set(numbers)
+    called = {names} if isinstance(names, str) else set(names)
+    if not chosen and not called:
+        return None
+    parameters = list(inspect.signature(function).parameters.values())
+    order = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    open_ended = {one.kind for one in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    unknown = [repr(name) for name in sorted(called) if name not in {one.name for one in parameters}]
+    unknown += [str(number) for number in sorted(chosen) if not -len(order) <= number < len(order)]
+    if unknown and not open_ended:
+        raise LiftError(
+            f"fw.jit: {getattr(function, '__name__', function)} has no parameter {', '.join(unknown)} to make static; its "
+            f"parameters are {', '.join(one.name for one in parameters) or 'none'}."
+        )
+    called |= {order[number] for number in chosen if -len(order) <= number < len(order)}
+    positions = {number % max(len(order), 1) if number < 0 else number for number in chosen}
+    positions |= {position for position, name in enumerate(order) if name in called}
+
+    def fix(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        fixed = tuple(Fixed(value) if position in positions else value for position, value in enumerate(args))
+        return fixed, {name: Fixed(value) if name in called else value for name, value in kwargs.items()}
+
+    return fix
 
 
 def unbind(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Module, ...]]:

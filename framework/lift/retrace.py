@@ -1,6 +1,6 @@
 """The diary of a compiled function: each trace, and what was different from the one before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,14 +20,16 @@ class Change(NamedTuple):
         path: name of the hyperparameter, leaf or argument.
         old: what it was, or `absent`.
         new: what it is, or `absent`.
+        line: the user's line that set it, as `train.py:88`; empty where it is not known.
     """
 
     path: str
     old: Any
     new: Any
+    line: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {_text(self.old)} -> {_text(self.new)}"
+        return f"{self.path}: {_text(self.old)} -> {_text(self.new)}{self.line and f' ({self.line})'}"
 
 
 def _text(value: Any) -> str:
@@ -55,13 +57,22 @@ class Signature:
     """All that a trace depends on, by name.
 
     Attributes:
-        parts: a dict from path to hyperparameter, dtype and shape, or argument.
+        parts: a dict from path to hyperparameter, dtype and shape, argument, or setting of JAX.
+        lines: by path the user's line that set a part.
     """
 
     parts: dict[str, Any]
+    lines: dict[str, str]
 
 
-def signature(graph: Graph, arguments: Sequence[Any], arrays: Sequence[Any], *, nested: bool) -> Signature:
+def signature(
+    graph: Graph,
+    arguments: Sequence[Any],
+    arrays: Sequence[Any],
+    *,
+    nested: bool,
+    lines: Sequence[Mapping[Any, str] | None] = (),
+) -> Signature:
     """Describes a call for the diary.
 
     Args:
@@ -69,8 +80,10 @@ def signature(graph: Graph, arguments: Sequence[Any], arrays: Sequence[Any], *, 
         arguments: static arguments.
         arrays: array arguments.
         nested: whether the call is inside of another trace.
+        lines: for each object the user's lines that changed its structure, by attribute.
     """
-    parts: dict[str, Any] = {"called": "inside of a trace" if nested else "outside of a trace"}
+    parts: dict[str, Any] = {"called": "inside of a trace" if nested else "outside of a trace", **_settings()}
+    places: dict[str, str] = {}
     roots = graph.structure.roots
     nodes = node_paths(graph, roots)
     for index, path in sorted(nodes.items()):
@@ -78,6 +91,10 @@ def signature(graph: Graph, arguments: Sequence[Any], arrays: Sequence[Any], *, 
         parts[f"{path or 'object'} (class)"] = layout.cls.__qualname__
         for name, value in layout.statics:
             parts[join(path, str(name))] = value
+        for name, line in (lines[index] or {}).items() if index < len(lines) else ():
+            # A list or dict knows its changes as a whole.
+            found = [join(path, str(item)) for item in layout.names] if name is None else [join(path, str(name))]
+            places |= dict.fromkeys(found, line)
     leaves = graph.gather()
     for leaf, path in leaf_paths(graph, roots).items():
         parts[path] = _shape(leaves[leaf])
@@ -85,7 +102,16 @@ def signature(graph: Graph, arguments: Sequence[Any], arrays: Sequence[Any], *, 
         parts[f"array argument {index}"] = _shape(array)
     for index, argument in enumerate(arguments):
         parts[f"static argument {index}"] = freeze(argument)
-    return Signature(parts)
+    return Signature(parts, places)
+
+
+def _settings() -> dict[str, Any]:
+    """Returns the settings of JAX that a trace depends on, and the mesh."""
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")
+    names += ("jax_default_prng_impl", "jax_threefry_partitionable", "jax_debug_nans", "jax_disable_jit")
+    settings = {name: getattr(jax.config, name, None) for name in names}
+    mesh = jax.sharding.get_abstract_mesh()
+    return settings | {"mesh": "none" if mesh.empty else str(dict(mesh.shape))}
 
 
 def _shape(leaf: Any) -> str:
@@ -93,7 +119,9 @@ def _shape(leaf: Any) -> str:
         return type(leaf).__name__
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if not _is_key(leaf) else leaf.dtype
     weak = " weakly typed" if getattr(leaf, "weak_type", False) else ""
-    return f"{dtype}{list(leaf.shape)}{weak}"
+    spec = getattr(getattr(jax.typeof(leaf), "sharding", None), "spec", ())
+    placed = f" sharded {spec}" if any(part is not None for part in spec) else ""
+    return f"{dtype}{list(leaf.shape)}{weak}{placed}"
 
 
 def _is_key(leaf: Any) -> bool:
@@ -104,11 +132,22 @@ def differences(before: Signature, after: Signature) -> tuple[Change, ...]:
     """Lists what changed between two traces."""
     old, new = before.parts, after.parts
     found = [
-        Change(name, old.get(name, "absent"), new.get(name, "absent"))
+        Change(name, old.get(name, "absent"), new.get(name, "absent"), _line(name, after.lines, before.lines))
         for name in {**old, **new}
         if name not in old or name not in new or not same(old[name], new[name])
     ]
-    return tuple(found) or (Change("JAX configuration, mesh or captured value", "one", "another"),)
+    return tuple(found) or (Change("JAX configuration or captured value", "one", "another"),)
+
+
+def _line(name: str, *places: Mapping[str, str]) -> str:
+    """Finds the line that set a part, or an object around it."""
+    name = name.removesuffix(" (class)")
+    while name:
+        for known in places:
+            if name in known:
+                return known[name]
+        name = name.rpartition(".")[0]
+    return ""
 
 
 class Diary:

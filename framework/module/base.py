@@ -15,9 +15,10 @@ from framework.module.containers import MissingKind, adopt, is_dynamic
 from framework.module.fields import Kind, annotations, kind_of
 from framework.module.graph import build, copy_leaf, descendants, nodes_in, walk_read
 from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array, portable, same
-from framework.module.layout import Layout, Node, layout_of
+from framework.module.layout import Layout, Node, epoch, layout_of, note_line
+from framework.module.lost import ABSENT, Pending, rebuilt_as_argument
 from framework.module.mode import ModeScope
-from framework.module.ownership import check_read, check_reads, check_write, compiling
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling
 
 
 class Module(Node):
@@ -42,7 +43,18 @@ class Module(Node):
         6.0
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_held", "_layout", "_plans", "_trace", "_version", "_watched")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_held",
+        "_layout",
+        "_lines",
+        "_pending",
+        "_plans",
+        "_trace",
+        "_version",
+        "_watched",
+    )
 
     _is_framework_module: ClassVar[bool] = True
     _kinds: ClassVar[dict[str, type[Kind] | None]] = {}
@@ -73,7 +85,7 @@ class Module(Node):
         return object.__hash__(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_write(self, name)
+        check_write(self, name, value)
         cls = type(self)
         descriptor = getattr(cls, name, None)
         if hasattr(type(descriptor), "__set__") and not isinstance(descriptor, _LeafField):
@@ -92,6 +104,8 @@ class Module(Node):
             raise ModuleError(f"{cls.__name__}.{name} cannot hold this value ({user_line()}): {error}.") from None
         if is_array(stored) and is_array(old):
             content[name] = stored  # an array over an array: the structure stays
+            if self._watched:
+                epoch.writes += 1
             return
         if is_dynamic(stored):
             self._check_cycle(name, stored)
@@ -100,13 +114,17 @@ class Module(Node):
         elif (function := identity_keyed(stored)) is not None:
             _warn_identity(cls, name, function)
         content[name] = stored
+        if self._watched or compiling.reads is not None:  # a compiled function may be traced anew because of it
+            note_line(self, name)
         self._mark_changed()
 
     def __delattr__(self, name: str) -> None:
-        check_write(self, name)
+        check_write(self, name, ABSENT)
         if name not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to delete")
         del self.__dict__[name]
+        if self._watched or compiling.reads is not None:
+            note_line(self, name)
         self._mark_changed()
 
     def train(self) -> ModeScope:
@@ -182,6 +200,8 @@ class Module(Node):
         fix(self, "_watched", False)
         fix(self, "_held", False)
         fix(self, "_plans", None)
+        fix(self, "_pending", None)
+        fix(self, "_lines", None)
         fix(self, "_trace", current_trace())
 
     def _storage(self) -> dict[str, Any]:
@@ -204,6 +224,7 @@ class Module(Node):
         content.update(layout.statics)
         content.update(zip(layout.dynamic, children, strict=True))
         object.__setattr__(self, "_layout", layout)
+        epoch.writes += 1
 
 
 _MISSING = object()
@@ -321,6 +342,8 @@ def _register(cls: type[Module]) -> None:
             layout = layout_of(module)
         if compiling.reads is not None:
             check_reads(module, layout.dynamic)
+        if module._pending is not None:
+            module._pending.returned()
         return layout.getter(module.__dict__), layout
 
     def flatten_with_keys(module: Module) -> tuple[tuple[Any, ...], Layout]:
@@ -328,12 +351,16 @@ def _register(cls: type[Module]) -> None:
         content = module.__dict__
         if compiling.reads is not None:
             check_reads(module, layout.dynamic)
+        if module._pending is not None:
+            module._pending.returned()
         return tuple((jax.tree_util.GetAttrKey(name), content[name]) for name in layout.dynamic), layout
 
     def unflatten(layout: Layout, children: Iterable[Any]) -> Module:
         module = object.__new__(cls)
         module._start_blank()
         module._fill(layout, tuple(children))
+        if module._trace != OUTSIDE and rebuilt_as_argument():
+            object.__setattr__(module, "_pending", Pending())
         return module
 
     jax.tree_util.register_pytree_with_keys(

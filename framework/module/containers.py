@@ -12,8 +12,9 @@ from framework.errors import ModuleError, user_line
 from framework.module.fields import Kind
 from framework.module.graph import descendants, nodes_in
 from framework.module.hyper import NotAHyperparameter, freeze, is_array, key, portable
-from framework.module.layout import Layout, Node, layout_of
-from framework.module.ownership import check_read, check_reads, check_write, compiling
+from framework.module.layout import Layout, Node, epoch, layout_of, note_line
+from framework.module.lost import Pending, rebuilt_as_argument
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling
 
 
 class MissingKind(TypeError):
@@ -150,7 +151,8 @@ class _Container(Node):
     _kind: type[Kind] | None
 
     def _start(self, kind: type[Kind] | None) -> None:
-        self._kind, self._layout, self._plans, self._version, self._watched = kind, None, None, 0, False
+        self._kind, self._layout, self._version, self._watched = kind, None, 0, False
+        self._plans = self._pending = self._lines = None
         self._trace = current_trace()
 
     def _start_blank(self) -> None:
@@ -197,7 +199,7 @@ class _Container(Node):
 class List(list[Any], _Container):
     """A list in a module; plain lists become one when they are assigned."""
 
-    __slots__ = ("__weakref__", "_kind", "_layout", "_plans", "_trace", "_version", "_watched")
+    __slots__ = ("__weakref__", "_kind", "_layout", "_lines", "_pending", "_plans", "_trace", "_version", "_watched")
 
     def __init__(self, items: Iterable[Any] = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
@@ -218,6 +220,7 @@ class List(list[Any], _Container):
             items[index] = value
         list.__init__(self, items)
         self._layout, self._kind = layout, layout.kind
+        epoch.writes += 1
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return _rebuild_list, (self._kind,), None, map(portable, list.__iter__(self))
@@ -247,6 +250,8 @@ class List(list[Any], _Container):
 
     def _change(self, change: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         check_write(self, None)
+        if self._watched:
+            note_line(self, None)
         try:
             return change(self, *args, **kwargs)
         finally:
@@ -260,6 +265,7 @@ class List(list[Any], _Container):
         if is_array(value) and is_array(old):
             check_write(self, index)
             list.__setitem__(self, index, value)
+            epoch.writes += 1
         else:
             self._change(list.__setitem__, index, value)
 
@@ -306,7 +312,7 @@ def _rebuild_list(kind: type[Kind] | None) -> List:
 class Dict(dict[Any, Any], _Container):
     """A dict in a module, which keeps its order under every transformation; plain dicts become one when assigned."""
 
-    __slots__ = ("__weakref__", "_kind", "_layout", "_plans", "_trace", "_version", "_watched")
+    __slots__ = ("__weakref__", "_kind", "_layout", "_lines", "_pending", "_plans", "_trace", "_version", "_watched")
 
     def __init__(self, items: Any = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
@@ -326,6 +332,7 @@ class Dict(dict[Any, Any], _Container):
         dict.clear(self)
         dict.update(self, {name: content[name] for name in layout.names})
         self._layout, self._kind = layout, layout.kind
+        epoch.writes += 1
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return _rebuild_dict, (self._kind,), None, None, ((name, portable(item)) for name, item in dict.items(self))
@@ -357,6 +364,8 @@ class Dict(dict[Any, Any], _Container):
 
     def _change(self, change: Callable[..., Any], *args: Any) -> Any:
         check_write(self, None)
+        if self._watched:
+            note_line(self, None)
         try:
             return change(self, *args)
         finally:
@@ -367,6 +376,7 @@ class Dict(dict[Any, Any], _Container):
         if is_array(value) and is_array(dict.get(self, name)):
             check_write(self, name)
             dict.__setitem__(self, name, value)
+            epoch.writes += 1
         else:
             self._change(dict.__setitem__, name, value)
 
@@ -407,17 +417,23 @@ def _register(cls: type[List] | type[Dict], entry: Callable[[Any], Any]) -> None
         layout = layout_of(node)
         if compiling.reads is not None:
             check_reads(node, layout.dynamic)
+        if node._pending is not None:
+            node._pending.returned()
         return tuple(_get(node, name) for name in layout.dynamic), layout
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(node)
         if compiling.reads is not None:
             check_reads(node, layout.dynamic)
+        if node._pending is not None:
+            node._pending.returned()
         return tuple((entry(name), _get(node, name)) for name in layout.dynamic), layout
 
     def unflatten(layout: Layout, children: Iterable[Any]) -> Any:
         node = cls()
         node._fill(layout, tuple(children))
+        if node._trace != OUTSIDE and rebuilt_as_argument():
+            node._pending = Pending()
         return node
 
     base = cls.__mro__[1]

@@ -16,7 +16,7 @@ from jax.core import Tracer
 
 from framework.module.fields import Kind
 from framework.module.hyper import is_array
-from framework.module.layout import Layout, Node, layout_of
+from framework.module.layout import Layout, Node, epoch, layout_of
 from framework.module.ownership import check_read, compiling
 
 
@@ -115,6 +115,7 @@ def raw_get(storage: Any, key: Any) -> Any:
 
 def raw_set(storage: Any, key: Any, value: Any) -> None:
     """Writes to a storage past all checks; the caller has made sure that the structure stays."""
+    epoch.writes += 1
     if isinstance(storage, dict):
         dict.__setitem__(storage, key, value)
     else:

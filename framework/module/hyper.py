@@ -197,6 +197,12 @@ def _is_module(value: Any) -> bool:
 
 
 def _check_hash(value: Any) -> None:
+    if _is_open_dataclass(value):
+        raise NotAHyperparameter(
+            f"{type(value).__name__} is a dataclass whose hash follows fields that may be assigned, and a compiled "
+            f"function would not notice. Declare it with `@dataclass(frozen=True)`, and assign a changed copy: "
+            f"`dataclasses.replace(...)`"
+        )
     try:
         hash(value)
         hash(key(value))  # a frozen dataclass that is compared by identity may hold what has no hash
@@ -255,6 +261,13 @@ def _key(value: Any, seen: tuple[int, ...]) -> Hashable:
     if is_frozen_dataclass(value):
         return (kind, *(_key(getattr(value, field.name), seen) for field in dataclasses.fields(value)))
     return kind, value
+
+
+def _is_open_dataclass(value: Any) -> bool:
+    """Tells whether a value is a dataclass that compares by content and can be changed in place."""
+    kind = type(value)
+    can_be_changed = kind.__setattr__ is object.__setattr__ and not is_frozen_dataclass(value)
+    return dataclasses.is_dataclass(kind) and can_be_changed and kind.__hash__ not in (None, object.__hash__)
 
 
 def is_frozen_dataclass(value: Any) -> bool:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
+from framework.errors import user_line
 from framework.module.fields import Kind
 from framework.module.hyper import key
 
@@ -23,6 +24,8 @@ class Node:
     _plans: Any
     _version: int
     _watched: bool
+    _pending: Any
+    _lines: dict[Any, str] | None
 
     def _start_blank(self) -> None:
         """Sets the marks of an object that was made without calling its constructor."""
@@ -49,18 +52,32 @@ class Node:
 
 
 class _Epoch:
-    """Counts structural changes of all objects that a plan has seen; a plan of the same count needs no second look."""
+    """Counts changes of all objects that a plan has seen, so that a plan of the same count needs no second look.
 
-    __slots__ = ("count",)
+    Attributes:
+        count: the number of structural changes.
+        writes: the number of times that an array was put over an array.
+    """
+
+    __slots__ = ("count", "writes")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.writes = 0
 
     def advance(self) -> None:
         self.count += 1
 
 
 epoch = _Epoch()
+
+
+def note_line(node: Node, name: Any) -> None:
+    """Writes down which of the user's lines changed the structure of an object, for the diary of a compiled function."""
+    lines = node._lines
+    if lines is None:
+        lines = {}
+        object.__setattr__(node, "_lines", lines)
+    lines[name] = user_line()
 
 
 class Layout:

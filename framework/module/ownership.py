@@ -110,17 +110,20 @@ def still_there(owner: Any, attribute: Any, value: Any) -> bool:
         return False
 
 
-def check_write(owner: Any, attribute: Any) -> None:
+def check_write(owner: Any, attribute: Any, value: Any = None) -> None:
     """Refuses to change an object that was made outside of the current trace.
 
     Args:
         owner: the object that is about to be changed.
         attribute: the attribute name, list index or dictionary key, or None for the whole object.
+        value: what is about to be put there.
 
     Raises:
         LiftError: if the object belongs to another trace.
     """
     if owner._trace == current_trace():
+        if owner._pending is not None:
+            owner._pending.note(owner, attribute, value)
         return
     name = type(owner).__name__
     raise LiftError(

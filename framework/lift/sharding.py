@@ -1,0 +1,86 @@
+"""Where the arrays of a compiled call lie: `in_shardings` and `out_shardings` for objects and arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from framework.errors import LiftError
+from framework.lift.effects import Effects, Output
+from framework.lift.plan import ARRAY, Call
+from framework.module.graph import Graph
+from framework.module.paths import leaf_paths, matches
+
+
+class Shardings:
+    """The shardings of one call's leaves, arrays and results.
+
+    Args:
+        inputs: one entry for all positional arguments or one for each: None, a sharding, for an object a dict from leaf
+            selector to sharding, for arrays a pytree prefix.
+        outputs: None, or a pytree prefix of the result.
+        call: the arguments.
+        graph: the objects among them.
+
+    Raises:
+        LiftError: if the number of entries is not that of the arguments.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, call: Call, graph: Graph) -> None:
+        self._outputs = outputs
+        self._leaves: list[Any] = [None] * graph.structure.leaf_count
+        self._arrays: list[Any] = []
+        positional, keyword = call.treedef.children()
+        children = positional.children()
+        entries = list(inputs) if isinstance(inputs, list | tuple) else [inputs] * len(children)
+        if len(entries) != len(children):
+            raise LiftError(
+                f"fw.jit: in_shardings has {len(entries)} entries and the call {len(children)} positional arguments "
+                f"(that of a method counts its object). Give one for each, None where it does not matter."
+            )
+        flat: list[Any] = []
+        for entry, child in zip(entries, children, strict=True):
+            if isinstance(entry, Mapping) and child.num_leaves == 1:
+                flat.append(entry)  # by leaf selector
+            else:
+                flat += _spread(entry, child)
+        for role, entry in zip(call.roles, [*flat, *[None] * keyword.num_leaves], strict=True):
+            if role is ARRAY:
+                self._arrays.append(entry)
+            elif role.name == "object" and entry is not None:
+                by_selector = entry if isinstance(entry, Mapping) else {lambda path: True: entry}
+                for leaf, path in leaf_paths(graph, (graph.structure.roots[role.root],)).items():
+                    kind = graph.slots[leaf].kind
+                    chosen = (to for selector, to in by_selector.items() if matches(selector, path, kind))
+                    self._leaves[leaf] = next(chosen, self._leaves[leaf])
+
+    def place_arguments(self, leaves: Sequence[Any], arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Puts leaves and arrays where they belong when the program begins."""
+        return list(map(_place, leaves, self._leaves)), list(map(_place, arrays, self._arrays))
+
+    def place_results(self, effects: Effects, values: Sequence[Any]) -> list[Any]:
+        """Puts the results where they belong, and written leaves where they were."""
+        placed = list(values)
+        if self._outputs is not None:
+            wanted = _spread(self._outputs, effects.treedef)
+            for part, to in zip(effects.returned, wanted, strict=True):
+                if isinstance(part, Output):
+                    placed[part.value] = _place(placed[part.value], to)
+        for leaf, source in enumerate(effects.leaves[: len(self._leaves)]):
+            if isinstance(source, Output):
+                placed[source.value] = _place(placed[source.value], self._leaves[leaf])
+        return placed
+
+
+def _place(value: Any, sharding: Any) -> Any:
+    return value if sharding is None else jax.lax.with_sharding_constraint(value, sharding)
+
+
+def _spread(prefix: Any, treedef: Any) -> list[Any]:
+    """Returns one sharding, or None, for each leaf of a structure."""
+
+    def is_entry(part: Any) -> bool:
+        return part is None or isinstance(part, jax.sharding.Sharding | jax.sharding.PartitionSpec)
+
+    skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
+    return jax.tree.leaves(jax.tree.broadcast(prefix, skeleton, is_leaf=is_entry), is_leaf=is_entry)
