@@ -3,6 +3,7 @@ from . import data as data
 from . import errors as errors
 from . import monitor as monitor
 from . import nn as nn
+from . import testing as testing
 from . import trackers as trackers
 from . import train as train
 from .checkpoint.checkpoints import Checkpoints as Checkpoints
@@ -12,6 +13,7 @@ from .lift.control import fori_loop as fori_loop
 from .lift.control import scan as scan
 from .lift.control import switch as switch
 from .lift.control import while_loop as while_loop
+from .lift.custom import custom_vjp as custom_vjp
 from .lift.derivatives import hessian as hessian
 from .lift.derivatives import jacfwd as jacfwd
 from .lift.derivatives import jacrev as jacrev
@@ -21,6 +23,9 @@ from .lift.grad import grad as grad
 from .lift.grad import value_and_grad as value_and_grad
 from .lift.jit import jit as jit
 from .lift.memory import remat as remat
+from .lift.parallel import shard_map as shard_map
+from .lift.report import effects as effects
+from .lift.shapes import eval_shape as eval_shape
 from .module.base import Module as Module
 from .module.display import diff as diff
 from .module.display import summary as summary
@@ -42,4 +47,3 @@ from .train.task import Task as Task
 from .train.trainer import Trainer as Trainer
 
 __version__: str
-from .lift.report import effects as effects

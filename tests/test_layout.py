@@ -17,7 +17,7 @@ FLOORS = [
     {"lift"},
     {"random", "nn", "optim", "trackers", "precision", "interop"},
     {"data", "checkpoint", "monitor", "parallel"},
-    {"train"},
+    {"train", "testing"},
     {"cli", "__main__", "__init__"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -13,6 +13,7 @@ from framework.lift.effects import apply, result_of
 from framework.lift.plan import Call, fix_arguments, take_apart, unbind
 from framework.lift.program import Options, Program, Source
 from framework.lift.retrace import Trace
+from framework.lift.sharding import Shardings
 from framework.lift.site import Site
 from framework.lift.stages import Lowered, Traced
 from framework.module.graph import Graph, walk_read
@@ -126,6 +127,8 @@ class Jit:
         graph = walk_read(roots)
         for node in graph.nodes:
             object.__setattr__(node, "_watched", True)
+        if self.options.in_shardings is not None:
+            Shardings(self.options.in_shardings, None, call, graph).place_leaves(graph)
         program = self._program(call, graph, nested=False)
         if program.outer is None:
             program.prepare(graph, call.arrays)
@@ -208,7 +211,7 @@ def jit(
         static_argnums: positions of arguments that are static: numbers in them stay Python numbers, and each value is a
             program of its own. Text, functions and other values that are no arrays are static anyway.
         static_argnames: names of such arguments.
-        in_shardings: where arguments are put when the program begins: a sharding for all, or one entry for each
+        in_shardings: where arguments are put before the function runs: a sharding for all, or one entry for each
             positional argument: None, a sharding, a pytree prefix, or for an object a dict from leaf selector (see
             `fw.select`) to sharding. A leaf that is written stays where it was put.
         out_shardings: where the result is put: a sharding, or a pytree prefix of the result.

@@ -136,20 +136,22 @@ class Program:
             LiftError: if `donate="strict"` and a leaf that is written cannot be donated.
         """
         leaves = graph.gather()
-        shapes: Outcome = jax.eval_shape(self.inner, leaves, list(arrays))
+        shardings = self._shardings
+
+        def placed(leaves: list[Any], arrays: list[Any]) -> Outcome:
+            return self.inner(leaves, arrays if shardings is None else shardings.place_arrays(arrays))
+
+        shapes: Outcome = jax.eval_shape(placed, leaves, list(arrays))
         donated = donatable(shapes.effects, leaves, shapes.values) if self.source.options.donate else ()
         if self.source.options.donate == "strict":
             require_donated(shapes.effects, donated, graph, self.source.name)
         kept = tuple(index for index in range(len(leaves)) if index not in set(donated))
-        shardings = self._shardings
 
         def flat(given_up: list[Any], rest: list[Any], arrays: list[Any]) -> Outcome:
             merged: list[Any] = [None] * (len(given_up) + len(rest))
             for index, leaf in zip((*donated, *kept), (*given_up, *rest), strict=True):
                 merged[index] = leaf
-            if shardings is not None:
-                merged, arrays = shardings.place_arguments(merged, arrays)
-            outcome = self.inner(merged, arrays)
+            outcome = placed(merged, arrays)
             values = outcome.values
             if shardings is not None:
                 values = shardings.place_results(outcome.effects, values)

@@ -119,9 +119,16 @@ def _shape(leaf: Any) -> str:
         return type(leaf).__name__
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if not _is_key(leaf) else leaf.dtype
     weak = " weakly typed" if getattr(leaf, "weak_type", False) else ""
-    spec = getattr(getattr(jax.typeof(leaf), "sharding", None), "spec", ())
-    placed = f" sharded {spec}" if any(part is not None for part in spec) else ""
-    return f"{dtype}{list(leaf.shape)}{weak}{placed}"
+    return f"{dtype}{list(leaf.shape)}{weak}{_placement(leaf)}"
+
+
+def _placement(leaf: Any) -> str:
+    """Names the mesh and partition of an array, where its type says so."""
+    sharding = getattr(jax.typeof(leaf), "sharding", None)
+    if sharding is None or sharding.mesh.empty:
+        return ""
+    axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+    return f" as {sharding.spec} on mesh ({axes})"
 
 
 def _is_key(leaf: Any) -> bool:

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Output
 from framework.lift.plan import ARRAY, Call
-from framework.module.graph import Graph
+from framework.module.graph import Graph, read_slot, write_slot
 from framework.module.paths import leaf_paths, matches
 
 
@@ -54,9 +55,16 @@ class Shardings:
                     chosen = (to for selector, to in by_selector.items() if matches(selector, path, kind))
                     self._leaves[leaf] = next(chosen, self._leaves[leaf])
 
-    def place_arguments(self, leaves: Sequence[Any], arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Puts leaves and arrays where they belong when the program begins."""
-        return list(map(_place, leaves, self._leaves)), list(map(_place, arrays, self._arrays))
+    def place_leaves(self, graph: Graph) -> None:
+        """Moves the leaves of objects to where they belong, once, so that the first call is like all others."""
+        for slot, to in zip(graph.slots, self._leaves, strict=True):
+            leaf = read_slot(slot)
+            if to is not None and isinstance(leaf, jax.Array | np.ndarray):
+                write_slot(slot, jax.device_put(leaf, to))
+
+    def place_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """Puts array arguments where they belong when the program begins."""
+        return list(map(_place, arrays, self._arrays))
 
     def place_results(self, effects: Effects, values: Sequence[Any]) -> list[Any]:
         """Puts the results where they belong, and written leaves where they were."""

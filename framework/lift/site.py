@@ -133,10 +133,10 @@ class Site:
         for position, at in replaced:
             kept[position] = values[at]
         self._leaves, self._leaves_at = (donated, kept), epoch.writes
-        newest = Site._newest
-        if newest is None or (other := newest()) is not self:
-            if newest is not None and other is not None:
-                other._leaves = None
+        newest = None if Site._newest is None else Site._newest()
+        if newest is not self:
+            if newest is not None:
+                newest._leaves = None
             Site._newest = weakref.ref(self)
 
     def _prepare(self, effects: Effects) -> "_Writes | None":

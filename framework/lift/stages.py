@@ -24,7 +24,7 @@ class Traced:
         donated, kept = site.gather()
         self._owner, self._site, self._call = owner, site, call
         self._traced: Any = site.program.outer.trace(donated, kept, call.arrays)
-        self.jaxpr: jax.core.ClosedJaxpr = self._traced.jaxpr
+        self.jaxpr: Any = self._traced.jaxpr
         outcome: Any = self._traced.out_info
         self.effects: Report = report(outcome.effects, site.graph(), donated=site.program.donated)
         self._outcome = outcome
