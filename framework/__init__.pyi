@@ -26,9 +26,9 @@ from .lift.memory import remat as remat
 from .lift.parallel import shard_map as shard_map
 from .lift.report import effects as effects
 from .lift.shapes import eval_shape as eval_shape
+from .lift.summary import summary as summary
 from .module.base import Module as Module
 from .module.display import diff as diff
-from .module.display import summary as summary
 from .module.display import tree_equal as tree_equal
 from .module.fields import KeyKind as KeyKind
 from .module.fields import Kind as Kind

@@ -137,7 +137,7 @@ def _input_specs(lifted: Lifted, in_specs: Any, bound: int, count: int) -> tuple
 
 def _place(value: Any, mesh: Mesh | None, spec: PartitionSpec) -> Any:
     """Puts an array where the mesh expects it; JAX does so by itself for some kinds of mesh axes only."""
-    if mesh is None or spec is None:
+    if mesh is None:
         return value
     sharding = NamedSharding(mesh, spec)
     if not isinstance(value, Tracer):

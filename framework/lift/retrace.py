@@ -92,9 +92,7 @@ def signature(
         for name, value in layout.statics:
             parts[join(path, str(name))] = value
         for name, line in (lines[index] or {}).items() if index < len(lines) else ():
-            # A list or dict knows its changes as a whole.
-            found = [join(path, str(item)) for item in layout.names] if name is None else [join(path, str(name))]
-            places |= dict.fromkeys(found, line)
+            places[path if name is None else join(path, str(name))] = line  # lists and dicts know theirs as a whole
     leaves = graph.gather()
     for leaf, path in leaf_paths(graph, roots).items():
         parts[path] = _shape(leaves[leaf])
@@ -139,21 +137,22 @@ def differences(before: Signature, after: Signature) -> tuple[Change, ...]:
     """Lists what changed between two traces."""
     old, new = before.parts, after.parts
     found = [
-        Change(name, old.get(name, "absent"), new.get(name, "absent"), _line(name, after.lines, before.lines))
+        Change(name, old.get(name, "absent"), new.get(name, "absent"), _line(name, before, after))
         for name in {**old, **new}
         if name not in old or name not in new or not same(old[name], new[name])
     ]
     return tuple(found) or (Change("JAX configuration or captured value", "one", "another"),)
 
 
-def _line(name: str, *places: Mapping[str, str]) -> str:
-    """Finds the line that set a part, or an object around it."""
-    name = name.removesuffix(" (class)")
-    while name:
-        for known in places:
-            if name in known:
-                return known[name]
-        name = name.rpartition(".")[0]
+def _line(name: str, before: Signature, after: Signature) -> str:
+    """Finds the line that set a part; one that came or went may have done so with an object around it."""
+    path = name.removesuffix(" (class)")
+    moved = (name in before.parts) != (name in after.parts)
+    while path:
+        for lines in (after.lines, before.lines):
+            if path in lines:
+                return lines[path]
+        path = path.rpartition(".")[0] if moved else ""
     return ""
 
 

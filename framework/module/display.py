@@ -1,6 +1,6 @@
 """How objects are shown and compared: repr, the summary table, and differences between two trees."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -89,16 +89,34 @@ class Row(NamedTuple):
     trained: bool
 
 
+class ModuleCosts(NamedTuple):
+    """What a module in a summary costs to run, with all that is in it.
+
+    Attributes:
+        path: name of the module, empty for the object itself.
+        name: its class.
+        forward: floating-point operations and bytes of one call.
+        step: those of a call and the gradient for all trained leaves.
+    """
+
+    path: str
+    name: str
+    forward: Any
+    step: Any
+
+
 class Summary(NamedTuple):
     """The leaves of an object; `str` makes a table of it.
 
     Attributes:
         name: class of the object.
         rows: one for each leaf; a shared leaf appears once.
+        costs: one for each module that was counted.
     """
 
     name: str
     rows: tuple[Row, ...]
+    costs: tuple[ModuleCosts, ...] = ()
 
     @property
     def trained(self) -> int:
@@ -116,8 +134,7 @@ class Summary(NamedTuple):
         return sum(row.bytes for row in self.rows)
 
     def __str__(self) -> str:
-        head = ("path", "shape", "dtype", "parameters", "bytes", "trained")
-        body = [
+        leaves = [
             (
                 row.path,
                 str(list(row.shape)),
@@ -128,42 +145,43 @@ class Summary(NamedTuple):
             )
             for row in self.rows
         ]
-        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-        left = (True, True, True, False, False, True)
-
-        def line(cells: tuple[str, ...]) -> str:
-            padded = (
-                cell.ljust(width) if align else cell.rjust(width)
-                for cell, width, align in zip(cells, widths, left, strict=True)
-            )
-            return "  ".join(padded).rstrip()
-
-        total = f"{self.name}: {self.trained:,} trained of {self.total:,} parameters, {self.bytes:,} bytes"
-        return "\n".join([line(head), line(tuple("-" * width for width in widths)), *map(line, body), total])
+        lines = _table(("path", "shape", "dtype", "parameters", "bytes", "trained"), leaves, "lllrrl")
+        lines.append(f"{self.name}: {self.trained:,} trained of {self.total:,} parameters, {self.bytes:,} bytes")
+        if self.costs:
+            modules = [
+                (cost.path or self.name, cost.name, *(f"{n:,}" for part in (cost.forward, cost.step) for n in part))
+                for cost in self.costs
+            ]
+            head = ("module", "class", "FLOPs forward", "bytes forward", "FLOPs step", "bytes step")
+            lines += ["", *_table(head, modules, "llrrrr")]
+        return "\n".join(lines)
 
 
-def summary(module: Node) -> Summary:
-    """Lists the leaves of an object with shape, dtype, size and whether they are trained, and the totals.
+def _table(head: tuple[str, ...], body: Sequence[tuple[str, ...]], alignment: str) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+
+    def line(cells: tuple[str, ...]) -> str:
+        padded = (
+            cell.ljust(width) if side == "l" else cell.rjust(width)
+            for cell, width, side in zip(cells, widths, alignment, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return [line(head), line(tuple("-" * width for width in widths)), *map(line, body)]
+
+
+def leaf_rows(module: Node) -> tuple[Row, ...]:
+    """Describes the leaves of an object, in order.
 
     Args:
         module: a module.
 
     Returns:
-        The summary; print it for a table.
-
-    Example:
-        >>> import framework as fw
-        >>> print(fw.summary(fw.nn.Linear(2, 3, rngs=fw.Rngs(0))))
-        path    shape   dtype    parameters  bytes  trained
-        ------  ------  -------  ----------  -----  -------
-        weight  [2, 3]  float32           6     24  yes
-        bias    [3]     float32           3     12  yes
-        Linear: 9 trained of 9 parameters, 36 bytes
+        One row for each leaf; a shared leaf appears once, under its first path.
     """
     graph = walk([module])
     leaves = graph.gather()
-    rows = tuple(_row(path, leaves[leaf], graph.slots[leaf].kind) for leaf, path in leaf_paths(graph).items())
-    return Summary(type(module).__name__, rows)
+    return tuple(_row(path, leaves[leaf], graph.slots[leaf].kind) for leaf, path in leaf_paths(graph).items())
 
 
 def _row(path: str, leaf: Any, kind: type[Kind] | None) -> Row:

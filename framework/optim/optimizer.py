@@ -30,7 +30,7 @@ class Optimizer(Module):
         keywords: more keywords of the factory; they are hyperparameters.
 
     Raises:
-        ModuleError: if nothing is selected, or a selected leaf is not of a floating type.
+        ModuleError: if nothing is selected, a selected leaf is not of a floating type, or two leaves hold one array.
 
     Example:
         >>> import jax.numpy as jnp
@@ -86,6 +86,7 @@ class Optimizer(Module):
         rate = learning_rate(self.step) if callable(learning_rate) else learning_rate
         self.learning_rate = None if rate is None else jnp.asarray(rate, jnp.float32)
         params = self._trained()
+        _refuse_aliases(params, type(model).__name__)
         self.trained = tuple(params)
         state = self._transformation().init(params)
         named, self.structure = jax.tree_util.tree_flatten_with_path(state)
@@ -151,3 +152,16 @@ class Optimizer(Module):
             rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
             made = transformation(**rate, **self.keywords)
         return made if self.clip_norm is None else optax.chain(optax.clip_by_global_norm(self.clip_norm), made)
+
+
+def _refuse_aliases(params: Mapping[str, Any], name: str) -> None:
+    """Refuses two trained leaves that hold one array: they would be tied until the first step, and apart from then on."""
+    first: dict[int, str] = {}
+    for path, leaf in params.items():
+        other = first.setdefault(id(leaf), path)
+        if other != path:
+            raise ModuleError(
+                f"{other} and {path} of {name} hold one and the same array, and each would be trained by itself from the "
+                f"first step on. To tie them, put the module that holds the array in both places, or use the one leaf in "
+                f"both computations; to start equal and train apart, give one a copy: `jnp.copy(array)`."
+            )
