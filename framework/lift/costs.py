@@ -101,38 +101,23 @@ def _flops(equation: Any) -> int:
     return size
 
 
-_FREE = frozenset(
-    [
+_FREE = {
+    *(
         "broadcast_in_dim",
         "reshape",
         "transpose",
         "squeeze",
         "expand_dims",
-        "slice",
-        "dynamic_slice",
-        "dynamic_update_slice",
+        "rev",
+        "iota",
+        "split",
         "concatenate",
         "pad",
-        "gather",
-        "rev",
-        "copy",
-        "copy_p",
-        "convert_element_type",
-        "bitcast_convert_type",
-        "stop_gradient",
-        "iota",
-        "select_n",
-        "split",
-        "device_put",
-        "sharding_constraint",
-        "optimization_barrier",
-        "random_bits",
-        "random_wrap",
-        "random_unwrap",
-        "random_seed",
-        "random_fold_in",
-    ]
-)
+    ),
+    *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "select_n", "copy", "copy_p", "convert_element_type"),
+    *("bitcast_convert_type", "stop_gradient", "device_put", "sharding_constraint", "optimization_barrier"),
+    *("random_bits", "random_wrap", "random_unwrap", "random_seed", "random_fold_in"),
+}
 
 
 def _size(aval: Any) -> int:

@@ -177,6 +177,14 @@ class Module(Node):
 
         return module_repr(self)
 
+    def __treescope_repr__(self, path: str | None, subtree_renderer: Any) -> Any:
+        """Shows the module in a notebook as treescope shows objects, with its arrays drawn."""
+        from treescope import repr_lib  # only treescope calls this
+
+        return repr_lib.render_object_constructor(
+            object_type=type(self), attributes=vars(self), path=path, subtree_renderer=subtree_renderer
+        )
+
     def _check_cycle(self, name: str, value: Any) -> None:
         """Refuses an object inside of itself, which has no tree structure. Only a held object can close a cycle."""
         children = nodes_in(value)

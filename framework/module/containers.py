@@ -188,6 +188,11 @@ class _Container(Node):
                     object.__setattr__(node, "_held", True)
         return value
 
+    def __treescope_repr__(self, path: str | None, subtree_renderer: Any) -> Any:
+        """Shows the container in a notebook as the list or dict that it is."""
+        plain: Any = list(self) if isinstance(self, list) else dict(self)  # pyright: ignore
+        return subtree_renderer(plain, path=path)
+
     def _check_whole_read(self) -> None:
         values = list.__iter__(self) if isinstance(self, list) else dict.values(self)  # pyright: ignore
         check_read(self, None, [item for item in values if is_array(item)])

@@ -44,7 +44,7 @@ def test_the_parts_of_a_model_add_up_and_are_named_by_path() -> None:
     [
         (lambda: MLP(64, [128], 10, rngs=fw.Rngs(0)), jnp.ones((8, 64))),
         # XLA does not count products with padding, so there is none.
-        (lambda: fw.nn.Conv(4, 8, 3, padding="VALID", rngs=fw.Rngs(0)), jnp.ones((8, 8, 8, 4))),
+        (lambda: fw.nn.Conv(4, 8, (3, 3), padding="VALID", rngs=fw.Rngs(0)), jnp.ones((8, 8, 8, 4))),
         (
             lambda: Transformer(vocabulary_size=32, width=64, depth=2, heads=4, length=16, rngs=fw.Rngs(0)),
             jnp.ones((4, 16), jnp.int32),
