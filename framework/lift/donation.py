@@ -45,7 +45,9 @@ def donatable(effects: Effects, leaves: Sequence[Any], values: Sequence[Any]) ->
 
 
 def _fits(leaf: Any, value: Any) -> bool:
-    return isinstance(leaf, jax.Array) and leaf.shape == value.shape and leaf.dtype == value.dtype
+    return (
+        isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and leaf.shape == value.shape and leaf.dtype == value.dtype
+    )
 
 
 def require_donated(effects: Effects, donated: Sequence[int], graph: Graph, name: str) -> None:

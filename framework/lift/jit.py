@@ -7,9 +7,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
+import jax.numpy as jnp
+
 from framework._compat import current_trace
 from framework.lift.donation import explain_lost
 from framework.lift.effects import apply, result_of
+from framework.lift.fixpoint import Initialisation, find_initialisation
 from framework.lift.plan import Call, fix_arguments, take_apart, unbind
 from framework.lift.program import Options, Program, Source
 from framework.lift.retrace import Trace
@@ -129,13 +132,30 @@ class Jit:
             object.__setattr__(node, "_watched", True)
         if self.options.in_shardings is not None:
             Shardings(self.options.in_shardings, None, call, graph).place_leaves(graph)
-        program = self._program(call, graph, nested=False)
-        if program.outer is None:
-            program.prepare(graph, call.arrays)
+        program = self._prepared(call, graph)
+        if program.created and (made := self._initialisation(program, call, graph)) is not None:
+            made.run(graph, call.arrays)
+            graph = walk_read(roots)
+            program = self._prepared(call, graph)
         if len(sites) >= _SITES:
             del sites[next(iter(sites))]  # a new batch object at each step must not stay
         site = sites[name] = Site(program, graph, roots)
         return site
+
+    def _prepared(self, call: Call, graph: Graph) -> Program:
+        program = self._program(call, graph, nested=False)
+        if program.outer is None:
+            program.prepare(graph, call.arrays)
+        return program
+
+    def _initialisation(self, program: Program, call: Call, graph: Graph) -> Initialisation | None:
+        """Returns the program that makes the leaves which this first call makes, if the call can be split."""
+        if self.options.capture != "refuse":
+            return None
+        name = tuple((jnp.shape(value), jnp.result_type(value)) for value in (*graph.gather(), *call.arrays))
+        if name not in program.initialisations:
+            program.initialisations[name] = find_initialisation(program, graph, call, self._prepared)
+        return program.initialisations[name]
 
     def _program(self, call: Call, graph: Graph, *, nested: bool) -> Program:
         name = (nested, graph.structure, call.treedef, call.roles)

@@ -13,7 +13,7 @@ from framework.lift.plan import Call
 from framework.lift.retrace import Diary, signature
 from framework.lift.sharding import Shardings
 from framework.module.graph import Graph, build, walk
-from framework.module.ownership import compiling_scope, still_there
+from framework.module.ownership import compiling, compiling_scope, still_there
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class Program:
         donated: numbers of the leaves that `outer` gives up.
         kept: numbers of the other leaves.
         captures: what the trace read by closure.
+        created: of the leaves that the newest trace made, number of the object and name.
+        effects: what the call does, once it is prepared.
+        initialisations: by shapes of leaves and arrays, the program that makes those leaves, or None.
     """
 
     def __init__(self, source: Source, call: Call, graph: Graph, *, nested: bool) -> None:
@@ -89,6 +92,9 @@ class Program:
         self.donated: tuple[int, ...] = ()
         self.kept: tuple[int, ...] = tuple(range(graph.structure.leaf_count))
         self.captures: list[tuple[Any, Any, Any]] = []
+        self.created: tuple[tuple[int, Any], ...] = ()
+        self.effects: Effects | None = None
+        self.initialisations: dict[Any, Any] = {}
         self._nested = nested
         self._lines = [dict(node._lines) if node._lines else None for node in graph.nodes]
         # Only the parts of the call and graph that describe it are kept: their arrays must be free to go.
@@ -108,10 +114,15 @@ class Program:
         args, kwargs = self._call.rebuild(roots, arrays)
         with compiling_scope(constant_captures=source.options.capture == "constant") as reads:
             result = source.function(*args, **kwargs)
+            created = list(compiling.created)
         self.captures = [read for read in reads if all(read[0] is not twin for twin in twins)]
         effects, values = collect(self.structure, twins, leaves, result, keep_scalars=self._nested)
         if not effects.same_structure:
             source.diary.note_end(before, signature(walk(roots), statics, arrays, nested=self._nested))
+            number = {id(twin): index for index, twin in enumerate(twins)}
+            made = {(number[id(node)], name): value for node, name, value in reversed(created) if id(node) in number}
+            self.created = tuple(made)
+            values = [*values, *made.values()]  # what they began as, which only `fixpoint` looks at
         return Outcome(effects, values)
 
     @property
@@ -142,6 +153,7 @@ class Program:
             return self.inner(leaves, arrays if shardings is None else shardings.place_arrays(arrays))
 
         shapes: Outcome = jax.eval_shape(placed, leaves, list(arrays))
+        self.effects = shapes.effects
         donated = donatable(shapes.effects, leaves, shapes.values) if self.source.options.donate else ()
         if self.source.options.donate == "strict":
             require_donated(shapes.effects, donated, graph, self.source.name)

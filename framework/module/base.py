@@ -116,6 +116,8 @@ class Module(Node):
         content[name] = stored
         if self._watched or compiling.reads is not None:  # a compiled function may be traced anew because of it
             note_line(self, name)
+            if old is _MISSING and is_array(stored):
+                compiling.created.append((self, name, stored))
         self._mark_changed()
 
     def __delattr__(self, name: str) -> None:

@@ -28,10 +28,15 @@ class _Compiling(threading.local):
     Attributes:
         forbidden: True while reads of concrete outside arrays are refused.
         reads: captured reads `(object, attribute, value)` of the innermost compiled function, or None outside of one.
+        created: leaves `(object, attribute, value)` that the innermost compiled function made where there was nothing.
     """
 
     forbidden: bool = False
     reads: list[tuple[Any, Any, Any]] | None = None
+    created: list[tuple[Any, Any, Any]]
+
+    def __init__(self) -> None:
+        self.created = []
 
 
 compiling = _Compiling()
@@ -40,13 +45,13 @@ compiling = _Compiling()
 @contextmanager
 def compiling_scope(*, constant_captures: bool) -> Generator[list[tuple[Any, Any, Any]]]:
     """Marks that a lifted function is being traced for compilation, and collects what it reads by closure."""
-    before = compiling.forbidden, compiling.reads
+    before = compiling.forbidden, compiling.reads, compiling.created
     reads: list[tuple[Any, Any, Any]] = []
-    compiling.forbidden, compiling.reads = not constant_captures, reads
+    compiling.forbidden, compiling.reads, compiling.created = not constant_captures, reads, []
     try:
         yield reads
     finally:
-        compiling.forbidden, compiling.reads = before
+        compiling.forbidden, compiling.reads, compiling.created = before
         note_reads(reads)
 
 
