@@ -84,12 +84,12 @@ def test_the_step_is_compiled_once_and_does_what_plain_python_does(function: Any
     with compilations() as names:
         results = [compiled(lifted, x) for _ in range(3)]
     expected = [function(plain, x) for _ in range(3)]
-    np.testing.assert_allclose(results, expected, rtol=1e-5)
+    np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-5)
     assert [name for name in names if function.__name__ in name] == [f"jit({function.__name__})"], names
     assert lifted.layers[0].ready and int(lifted.layers[0].calls) == int(plain.layers[0].calls)
     for path, leaf in fw.select(plain).items():
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            np.testing.assert_allclose(leaf, fw.select(lifted)[path], rtol=1e-5, err_msg=path)
+            np.testing.assert_allclose(leaf, fw.select(lifted)[path], rtol=1e-4, atol=1e-5, err_msg=path)
 
 
 def test_another_new_object_uses_the_same_programs() -> None:

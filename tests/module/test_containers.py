@@ -149,8 +149,8 @@ def test_arrays_in_containers_take_the_kind_of_the_annotation() -> None:
     module = Holder()
     module.weights = [jnp.ones(2), [jnp.ones(3)]]
     module.pages = {"a": {"b": jnp.ones(1)}}
-    module.both = (jnp.ones(1), 5)
-    assert list(fw.select(module, fw.Param)) == ["weights.0", "weights.1.0", "both.0"]
+    module.both = (jnp.ones(1), 5.0, "text")  # a number is one, too, where the annotation says so
+    assert list(fw.select(module, fw.Param)) == ["weights.0", "weights.1.0", "both.0", "both.1"]
     assert list(fw.select(module, fw.State)) == ["pages.a.b"]
 
 
