@@ -17,7 +17,7 @@ from framework.lift.plan import Call, fix_arguments, take_apart, unbind
 from framework.lift.program import Options, Program, Source
 from framework.lift.retrace import Trace
 from framework.lift.sharding import Shardings
-from framework.lift.site import Site
+from framework.lift.site import Recent, Site
 from framework.lift.stages import Lowered, Traced
 from framework.module.graph import Graph, walk_read
 from framework.module.hyper import freeze, key
@@ -43,6 +43,7 @@ class Jit:
         self._fix = fix_arguments(function, options.static_argnums, options.static_argnames)
         self._programs: dict[Any, Program] = {}
         self._rootless: dict[Any, Site] = {}
+        self._recent: Recent | None = None
 
     @property
     def traces(self) -> list[Trace]:
@@ -61,11 +62,18 @@ class Jit:
             args, kwargs = self._fix(args, kwargs)
         if current_trace() != OUTSIDE:
             return self._call_nested(args, kwargs)
-        call = take_apart(args, kwargs, static_scalars=False)
-        site = self._site(call)
+        recent = self._recent
+        arrays = None if recent is None or kwargs else recent.same(args)
+        if arrays is None:
+            call = take_apart(args, kwargs, static_scalars=False)
+            site, arrays = self._site(call), call.arrays
+            self._recent = Recent.of(args, site) if not (kwargs or call.statics) else None
+        else:
+            assert recent is not None
+            site = recent.site
         try:
             donated, kept = site.gather()
-            outcome = site.program.outer(donated, kept, call.arrays)
+            outcome = site.program.outer(donated, kept, arrays)
         except Exception as error:
             lost = explain_lost(error, site.graph(), self._source.name)
             if lost is error:

@@ -1,19 +1,23 @@
 """A call with particular objects, prepared: the warm path of a compiled function."""
 
-import collections
+import operator
 import sys
 import weakref
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
 
 from framework.lift.donation import UNSHARED, shared_error, unshare
 from framework.lift.effects import Effects, apply, result_of
 from framework.lift.lifted import moved_leaves
 from framework.lift.program import Outcome, Program
-from framework.module.graph import Graph, Slot, read_slot
+from framework.module.graph import Graph, Slot, is_node, read_slot
 from framework.module.layout import Node, epoch
 
-_exhaust = collections.deque[Any](maxlen=0).extend  # runs an iterator to its end, in C
+
+_ARRAYS = (jax.Array, np.ndarray)
 
 
 class Site:
@@ -52,7 +56,7 @@ class Site:
         self._versions = [node._version for node in graph.nodes]
         self._simple = all(slot.inner is None and isinstance(slot.storage, dict) for slot in graph.slots)
         self._donated_at, self._kept_at = self._places(program.donated), self._places(program.kept)
-        self._unshared = [UNSHARED] * len(program.donated)
+        self._unshared = UNSHARED * len(program.donated)
         self._writes: dict[Effects, _Writes | None] = {}
         self._leaves: tuple[list[Any], list[Any]] | None = None
         self._leaves_at = -1
@@ -75,6 +79,10 @@ class Site:
             self._count = epoch.count
         return True
 
+    def unchanged(self) -> bool:
+        """Tells at once that nothing at all has changed since the newest check; what was read by closure is looked at."""
+        return self._count == epoch.count and (not self.program.captures or self.program.is_current())
+
     def gather(self) -> tuple[list[Any], list[Any]]:
         """Returns the leaves to donate, none of which anybody else holds, and the others."""
         remembered, self._leaves = self._leaves, None
@@ -88,7 +96,7 @@ class Site:
         else:
             donated = [read_slot(self._slots[index]) for index in self.program.donated]
             kept = [read_slot(self._slots[index]) for index in self.program.kept]
-        if list(map(sys.getrefcount, donated)) != self._unshared:
+        if sum(map(sys.getrefcount, donated)) != self._unshared:  # none has fewer
             self._unshare(donated)
         return donated, kept
 
@@ -119,13 +127,18 @@ class Site:
                 leaves[index] = leaf
             everything = apply(effects, self.nodes(), leaves, values)
             return result_of(effects, everything, values)
-        order, storages, keys, next_donated, next_kept = fast
-        _exhaust(map(dict.__setitem__, storages, keys, values if order is None else [values[at] for at in order]))
+        for (storage, name), value in zip(
+            fast.places, values if fast.order is None else fast.order(values), strict=False
+        ):
+            storage[name] = value
+        for storage, name, at in fast.containers:
+            dict.__setitem__(storage, name, values[at])
         epoch.writes += 1
-        self._remember([values[at] for at in next_donated], kept, next_kept, values)
-        if not effects.returned:
-            return result_of(effects, (), values)
-        return result_of(effects, self.nodes() if effects.returns_objects else (), values)
+        donated = list(values[: len(donated)]) if fast.donated is None else [values[at] for at in fast.donated]
+        self._remember(donated, kept, fast.kept, values)
+        if fast.nothing:
+            return None
+        return result_of(effects, self.nodes() if fast.objects else (), values)
 
     def _remember(
         self, donated: list[Any], kept: list[Any], replaced: Sequence[tuple[int, int]], values: Sequence[Any]
@@ -146,11 +159,103 @@ class Site:
         numbers = {leaf: effects.leaves[leaf].value for leaf in effects.written}  # pyright: ignore[reportAttributeAccessIssue]
         if any(leaf not in numbers for leaf in self.program.donated):
             return None
-        storages, keys = self._places(list(numbers))
-        order = None if list(numbers.values()) == list(range(len(numbers))) else list(numbers.values())
+        slots = self._slots
+        plain = {leaf: at for leaf, at in numbers.items() if type(slots[leaf].storage) is dict}
         donated = [numbers[leaf] for leaf in self.program.donated]
-        kept = [(position, numbers[leaf]) for position, leaf in enumerate(self.program.kept) if leaf in numbers]
-        return order, storages, keys, donated, kept
+        return _Writes(
+            places=[(slots[leaf].storage, slots[leaf].key) for leaf in plain],
+            order=_in_order(list(plain.values())),
+            containers=[
+                (slots[leaf].storage, slots[leaf].key, at) for leaf, at in numbers.items() if leaf not in plain
+            ],
+            donated=None if donated == list(range(len(donated))) else donated,
+            kept=[(position, numbers[leaf]) for position, leaf in enumerate(self.program.kept) if leaf in numbers],
+            nothing=not effects.returned and effects.treedef == jax.tree.structure(None),
+            objects=effects.returns_objects,
+        )
 
 
-_Writes = tuple[list[int] | None, list[Any], list[Any], list[int], list[tuple[int, int]]]
+class _Writes(NamedTuple):
+    """How the effects of a call are written back where the structure stays.
+
+    Attributes:
+        places: of each written leaf of a module its storage, a plain dict, and its name.
+        order: takes their values out of the output values; None if they come first and in order.
+        containers: of each written leaf of a dict its storage, its name and the number of its output value.
+        donated: the numbers of the output values that are donated the next time; None if they come first.
+        kept: of each leaf that is written without being donated its position among those, and its output value.
+        nothing: whether the call returns None.
+        objects: whether it returns objects.
+    """
+
+    places: list[tuple[dict[Any, Any], Any]]
+    order: Callable[[Sequence[Any]], Sequence[Any]] | None
+    containers: list[tuple[Any, Any, int]]
+    donated: list[int] | None
+    kept: list[tuple[int, int]]
+    nothing: bool
+    objects: bool
+
+
+def _in_order(numbers: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    if numbers == list(range(len(numbers))):
+        return None
+    return operator.itemgetter(*numbers) if len(numbers) > 1 else lambda values: [values[at] for at in numbers]
+
+
+class Recent:
+    """The newest call of a compiled function, so that the next one with the same objects is found at once."""
+
+    __slots__ = ("_pattern", "_site")
+
+    def __init__(self, pattern: list[Any], site: Site) -> None:
+        self._pattern = pattern
+        self._site = weakref.ref(site)  # the objects hold it
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], site: Site) -> "Recent | None":
+        """Describes positional arguments: objects by weak reference, arrays, and containers of arrays by structure."""
+        pattern: list[Any] = []
+        for argument in args:
+            if isinstance(argument, Node):
+                pattern.append(weakref.ref(argument))
+            elif isinstance(argument, jax.Array):
+                pattern.append(None)
+            else:
+                leaves, treedef = jax.tree.flatten(argument, is_leaf=is_node)
+                if not all(isinstance(leaf, _ARRAYS) for leaf in leaves):
+                    return None
+                pattern.append(treedef)
+        objects = [reference for reference in pattern if isinstance(reference, weakref.ref)]
+        return cls(pattern, site) if objects and len(set(map(id, objects))) == len(objects) else None
+
+    @property
+    def site(self) -> Site:
+        """The prepared call; only after `same` found the call alike."""
+        site = self._site()
+        assert site is not None
+        return site
+
+    def same(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """Returns the arrays of a call if it is like the newest one and nothing has changed since; None otherwise."""
+        site = self._site()
+        if site is None or len(args) != len(self._pattern) or not site.unchanged():
+            return None
+        arrays: list[Any] = []
+        for argument, known in zip(args, self._pattern, strict=True):
+            if type(known) is weakref.ref:
+                if known() is not argument:
+                    return None
+            elif known is None:
+                if not isinstance(argument, jax.Array):
+                    return None
+                arrays.append(argument)
+            else:
+                leaves, treedef = jax.tree.flatten(argument, is_leaf=is_node)
+                if treedef != known:
+                    return None
+                for leaf in leaves:
+                    if not isinstance(leaf, _ARRAYS):
+                        return None
+                arrays += leaves
+        return arrays
