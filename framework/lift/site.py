@@ -16,7 +16,6 @@ from framework.lift.program import Outcome, Program
 from framework.module.graph import Graph, Slot, is_node, read_slot
 from framework.module.layout import Node, epoch
 
-
 _ARRAYS = (jax.Array, np.ndarray)
 
 
