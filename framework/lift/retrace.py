@@ -89,6 +89,8 @@ def signature(
     for index, path in sorted(nodes.items()):
         layout: Layout = graph.structure.nodes[index][0]
         parts[f"{path or 'object'} (class)"] = layout.cls.__qualname__
+        if hasattr(layout.cls, "training"):
+            parts[join(path, "training")] = layout.cls.training  # stored only where it is another
         for name, value in layout.statics:
             parts[join(path, str(name))] = value
         for name, line in (lines[index] or {}).items() if index < len(lines) else ():

@@ -99,7 +99,7 @@ class Module(Node):
         try:
             stored = adopt(value, kind)
         except MissingKind:
-            raise ModuleError(_missing_kind_text(cls, name)) from None
+            raise ModuleError(_missing_kind_text(cls, name, value)) from None
         except NotAHyperparameter as error:
             raise ModuleError(f"{cls.__name__}.{name} cannot hold this value ({user_line()}): {error}.") from None
         if is_array(stored) and is_array(old):
@@ -318,7 +318,7 @@ def _is_cached_property(value: Any) -> bool:
     return isinstance(value, functools.cached_property)
 
 
-def _missing_kind_text(cls: type, name: str) -> str:
+def _missing_kind_text(cls: type, name: str, value: Any) -> str:
     written = [vars(base).get("__annotations__", {}).get(name) for base in cls.__mro__]
     annotation = next((text for text in written if text is not None), None)
     if isinstance(annotation, str) and annotations(cls).get(name) is None:
@@ -327,10 +327,12 @@ def _missing_kind_text(cls: type, name: str) -> str:
             f"read: a name in it is not defined in the module of {cls.__name__}. Define or import that name at the top "
             f"of the file, outside of functions and of `if TYPE_CHECKING:`."
         )
+    form = {list: "list[{}]", dict: "dict[str, {}]", tuple: "tuple[{}, ...]"}.get(type(value), "{}")
+    param, state = form.format("fw.Param"), form.format("fw.State")
     return (
         f"{cls.__name__}.{name} was given an array ({user_line()}), and the class does not say what the array is. "
-        f"Add one of these two lines to the body of class {cls.__name__}: `{name}: fw.Param` if the optimizer should "
-        f"train it, or `{name}: fw.State` if it is state that is kept and not trained."
+        f"Add one of these two lines to the body of class {cls.__name__}: `{name}: {param}` if the optimizer should "
+        f"train it, or `{name}: {state}` if it is state that is kept and not trained."
     )
 
 

@@ -208,7 +208,7 @@ class List(list[Any], _Container):
 
     def __init__(self, items: Iterable[Any] = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
-        list.__init__(self, [self._admit(item, index) for index, item in enumerate(items)])
+        list.__init__(self, [adopt(item, kind) for item in items])
 
     def _storage(self) -> Any:
         return self
@@ -321,7 +321,7 @@ class Dict(dict[Any, Any], _Container):
 
     def __init__(self, items: Any = (), *, kind: type[Kind] | None = None) -> None:
         self._start(kind)
-        dict.__init__(self, {name: self._admit(item, name) for name, item in dict(items).items()})
+        dict.__init__(self, {name: adopt(item, kind) for name, item in dict(items).items()})
 
     def _storage(self) -> Any:
         return self
