@@ -27,7 +27,7 @@ def vocabulary() -> tuple[str, ...]:
 
     Example:
         >>> len(vocabulary()), vocabulary()[:4]
-        (98, ('\\n', '\\t', ' ', '!'))
+        (98, ('\n', '\t', ' ', '!'))
     """
     return _CHARACTERS
 
@@ -62,7 +62,7 @@ def decode(ids: Iterable[int] | NDArray[np.integer]) -> str:
     Example:
         >>> decode([67, 2, 31, 2, 19])
         'a = 1'
-        >>> decode(encode("caf\\u00e9")) == "caf\\ufffd"
+        >>> decode(encode("caf\u00e9")) == "caf\ufffd"
         True
     """
     return "".join(_CHARACTERS[number] if 0 <= number <= _UNKNOWN_ID else _UNKNOWN for number in map(int, ids))

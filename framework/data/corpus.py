@@ -36,7 +36,7 @@ def read_corpus(root: str | os.PathLike[str], *, max_bytes: int, holdout_one_in:
         holdout_one_in: one file in so many is held out, on average.
 
     Returns:
-        The texts, with "\\n" as the end of each line.
+        The texts, with "\n" as the end of each line.
 
     Raises:
         DataError: if the folder or a file cannot be read, or if one of the parts stays empty.

@@ -2,17 +2,18 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from framework.errors import LiftError
-from framework.lift.effects import Effects, Input, Output, Static
-from framework.lift.lifted import Lifted, moved_leaves, require_same_structure
+from framework.lift.effects import Effects, Input, Output, changed_leaves, own_slots
+from framework.lift.lifted import Lifted
 from framework.lift.plan import ARRAY, unbind
 from framework.module.fields import KeyKind
-from framework.module.graph import walk
+from framework.module.graph import LeafRef, NestRef, NodeRef, Structure, walk
 from framework.module.paths import leaf_paths, matches
 
 Axis = int | None
@@ -31,7 +32,9 @@ def vmap(
 
     An object with axis `None` is one object for all elements: it may be read, and written only with values that do not
     depend on the element. Its random streams give each element draws of its own. An object with axis `0` stands for one
-    object per element, stacked along the first axis of its leaves; what is written to them is written back stacked.
+    object per element, stacked along the first axis of its leaves; what is written to them is written back stacked. An
+    object that the function makes and returns comes back as one, with stacked leaves. Hyperparameters and attributes may
+    change, as the function is traced once for all elements.
 
     Args:
         function: a function, method or module.
@@ -45,8 +48,7 @@ def vmap(
         A function with the arguments of `function`.
 
     Raises:
-        LiftError: from the returned function, if elements would write different values to one leaf, or change the
-            structure of an object.
+        LiftError: from the returned function, if elements would write different values to one leaf.
 
     Example:
         >>> import jax.numpy as jnp
@@ -54,6 +56,9 @@ def vmap(
         >>> layer = fw.nn.Linear(2, 1, rngs=fw.Rngs(0))
         >>> fw.vmap(layer)(jnp.ones((5, 2))).shape
         (5, 1)
+        >>> layers = fw.vmap(lambda rngs: fw.nn.Linear(2, 1, rngs=rngs))(fw.Rngs(0).fork(3))
+        >>> layers.weight.shape
+        (3, 2, 1)
     """
     inner, bound = unbind(function)
 
@@ -100,6 +105,7 @@ class _Batching:
             self.leaves[leaf] = jax.vmap(jax.random.fold_in, (None, 0))(lifted.leaves[leaf], jnp.arange(self.size))
             self.leaf_axes[leaf] = 0
         self.effects: Effects | None = None
+        self.own: dict[int, int] = {}
 
     def _assign(self, argument_axes: list[Any], selected: Mapping[Any, Axis]) -> None:
         call, graph = self.lifted.call, self.lifted.graph
@@ -129,6 +135,7 @@ class _Batching:
         for leaf, slot in enumerate(graph.slots):
             chosen = [axis for selector, axis in selected.items() if matches(selector, paths[leaf], slot.kind)]
             self.leaf_axes[leaf] = chosen[0] if chosen else owner.get(id(graph.nodes[slot.node]))
+        self.node_axes = [owner.get(id(node)) for node in graph.nodes]
 
     def _find_size(self, axis_size: int | None) -> int:
         values = [*zip(self.lifted.leaves, self.leaf_axes, strict=True)]
@@ -141,61 +148,107 @@ class _Batching:
             raise LiftError(f"fw.vmap: the arguments have {found}; map arrays of one size, or give `axis_size=`.")
         return sizes.pop()
 
-    def _run(self, leaves: list[Any], arrays: list[Any]) -> tuple[list[Any], Any]:
-        """Returns the written leaves, and the returned value with objects refused."""
+    def _run(self, leaves: list[Any], arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Returns the leaves that are another array than before or new, and the returned arrays."""
         effects, values = self.lifted.run(self.function, leaves, arrays)
-        require_same_structure(self.lifted, effects, "vmap")
-        if moved_leaves(effects):
-            raise LiftError("fw.vmap: an array was moved from one attribute to another; write a copy, `jnp.copy(x)`.")
-        self.effects = effects
-        written = [values[effects.leaves[leaf].value] for leaf in effects.written]  # pyright: ignore[reportAttributeAccessIssue]
-        parts: list[Any] = []
-        for part in effects.returned:
-            if not isinstance(part, Output | Static):
-                raise LiftError("fw.vmap: an object was returned; return its arrays, or change an argument in place.")
-            parts.append(values[part.value] if isinstance(part, Output) else part.value)
-        return written, jax.tree.unflatten(effects.treedef, parts)
+        if any(isinstance(part, NodeRef) and part.node < len(effects.before.nodes) for part in effects.returned):
+            raise LiftError(
+                "fw.vmap: an object that was passed was returned; return its arrays, or change it in place. An object that "
+                "is made inside may be returned: its leaves come back stacked."
+            )
+        self.effects, self.own = effects, own_slots(effects.before, effects.after)
+
+        def value(source: Input | Output) -> Any:
+            return leaves[source.leaf] if isinstance(source, Input) else values[source.value]
+
+        changed = [value(effects.leaves[leaf]) for leaf in self._changed()]
+        return changed, [values[part.value] for part in effects.returned if isinstance(part, Output)]
+
+    def _changed(self) -> list[int]:
+        """Lists the leaves after the call that are not what was in their place before."""
+        assert self.effects is not None
+        return changed_leaves(self.effects, self.own)
 
     def call(self, out_axes: Any, axis_name: str | None) -> Any:
         """Runs the mapped function and writes back what it changed."""
         in_axes = (self.leaf_axes, self.array_axes)
         options: dict[str, Any] = {"in_axes": in_axes, "axis_size": self.size, "axis_name": axis_name}
         arguments = self.leaves, self.lifted.call.arrays
-        jax.eval_shape(jax.vmap(lambda *a: self._run(*a)[0], out_axes=0, **options), *arguments)
+        jax.eval_shape(jax.vmap(self._run, out_axes=0, **options), *arguments)
         assert self.effects is not None
-        written = self.effects.written
-        seeded = [leaf for leaf in written if leaf in self.keys]
+        seeded = [self.own[leaf] for leaf in self._changed() if self.own.get(leaf) in self.keys]
         if seeded:
             raise LiftError(
                 f"fw.vmap: {self.lifted.path(seeded[0])}, the key of a shared stream, was replaced by elements."
             )
-        axes = [self.leaf_axes[leaf] for leaf in written]
+        axes = self._changed_axes()
         self._check_shared(axes, options, arguments)
-        values, result = jax.vmap(self._run, out_axes=(axes, out_axes), **options)(*arguments)
-        effects = self.effects
-        numbers = {leaf: Output(index) for index, leaf in enumerate(written)}
-        sources = tuple(numbers.get(leaf, Input(leaf)) for leaf in range(len(self.leaves)))
-        structure = effects.before
-        empty = jax.tree.structure(None)
-        self.lifted.finish(Effects(structure, structure, sources, empty, (), len(values)), values)
-        return result
+        changed, returned = jax.vmap(self._run, out_axes=(axes, self._result_axes(out_axes)), **options)(*arguments)
+        return self.lifted.finish(*self._joined(self.effects, changed, returned))
+
+    def _changed_axes(self) -> list[Axis]:
+        """Returns the axis of each changed leaf: that of its place, or of the object that it is new in."""
+        assert self.effects is not None
+        places = _places(self.effects.after)
+        nodes: dict[int, Axis] = dict(enumerate(self.node_axes))
+        for number, (_, refs) in enumerate(self.effects.after.nodes):
+            for ref in refs:
+                for inner in ref.children if isinstance(ref, NestRef) else (ref,):
+                    if isinstance(inner, NodeRef):  # an object that is made inside is like the one it is put in
+                        nodes.setdefault(inner.node, nodes.get(number, 0))
+        return [
+            self.leaf_axes[self.own[leaf]] if leaf in self.own else nodes.get(places[leaf][0], 0)
+            for leaf in self._changed()
+        ]
+
+    def _result_axes(self, out_axes: Any) -> list[Axis]:
+        """Returns the axis of each returned array."""
+        assert self.effects is not None
+        treedef = self.effects.treedef
+        skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
+        full = jax.tree.broadcast(out_axes, skeleton, is_leaf=lambda part: part is None)
+        flat = jax.tree.leaves(full, is_leaf=lambda part: part is None)
+        return [axis for axis, part in zip(flat, self.effects.returned, strict=True) if isinstance(part, Output)]
+
+    def _joined(self, effects: Effects, changed: list[Any], returned: list[Any]) -> tuple[Effects, list[Any]]:
+        """Describes the mapped call: as the call of one element, with output values that are stacked."""
+        numbers = {leaf: Output(index) for index, leaf in enumerate(self._changed())}
+        sources = tuple(numbers.get(leaf, source) for leaf, source in enumerate(effects.leaves))
+        rest = iter(range(len(changed), len(changed) + len(returned)))
+        parts = tuple(Output(next(rest)) if isinstance(part, Output) else part for part in effects.returned)
+        values = [*changed, *returned]
+        return replace(effects, leaves=sources, returned=parts, output_count=len(values)), values
 
     def _check_shared(self, axes: Sequence[Axis], options: dict[str, Any], arguments: tuple[Any, Any]) -> None:
         """Refuses different values for one leaf, naming the leaf, before JAX does so without its name."""
         assert self.effects is not None
-        for index, (leaf, axis) in enumerate(zip(self.effects.written, axes, strict=True)):
+        for index, (leaf, axis) in enumerate(zip(self._changed(), axes, strict=True)):
             if axis is not None:
                 continue
             try:
                 only = jax.vmap(lambda *a, index=index: self._run(*a)[0][index], out_axes=None, **options)
                 jax.eval_shape(only, *arguments)
             except ValueError as error:
+                node, name = _places(self.effects.after)[leaf]
+                place = self.lifted.path(self.own[leaf]) if leaf in self.own else self._new_path(node, name)
                 raise LiftError(
-                    f"fw.vmap: {self.lifted.path(leaf)} was written with a value that is another one for each element, and "
+                    f"fw.vmap: {place} was written with a value that is another one for each element, and "
                     f"it is one array for all. Reduce the value over the axis (`jax.lax.pmean(x, axis_name)` with "
-                    f"`axis_name=`), or keep one for each element with `axes={{{self._pattern(leaf)!r}: 0}}` and a "
+                    f"`axis_name=`), or keep one for each element with `axes={{{str(name)!r}: 0}}` and a "
                     f"stacked array."
                 ) from error
 
-    def _pattern(self, leaf: int) -> str:
-        return str(self.lifted.graph.slots[leaf].key)
+    def _new_path(self, node: int, name: Any) -> str:
+        assert self.effects is not None
+        return f"{self.effects.after.nodes[node][0].cls.__name__}.{name}"
+
+
+def _places(structure: Structure) -> dict[int, tuple[int, Any]]:
+    """Maps leaf number to the number of the object that it is in, and its name there."""
+    found: dict[int, tuple[int, Any]] = {}
+    for number, (layout, refs) in enumerate(structure.nodes):
+        for name, ref in zip(layout.dynamic, refs, strict=True):
+            for inner in ref.children if isinstance(ref, NestRef) else (ref,):
+                if isinstance(inner, LeafRef):
+                    found[inner.leaf] = number, name
+    return found

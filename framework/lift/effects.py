@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from framework.module.graph import Graph, LeafRef, NestRef, NodeRef, Ref, Structure, blank, is_node, resolve, walk
+from framework.module.graph import LeafRef, NestRef, NodeRef, Ref, Structure, blank, is_node, resolve, walk
 from framework.module.hyper import is_array
 from framework.module.layout import Node
 from framework.module.ownership import check_write
@@ -105,7 +105,7 @@ def collect(
             values.append(value)
         return outputs[id(value)]
 
-    own_slot = _own_slots(before, graph)
+    own_slot = own_slots(before, graph.structure)
     sources: list[Input | Output] = []
     for index, leaf in enumerate(graph.gather()):
         own = own_slot.get(index)
@@ -131,10 +131,10 @@ def _is_static(leaf: Any) -> bool:
     return not hasattr(leaf, "__jax_array__") and not hasattr(leaf, "shape")
 
 
-def _own_slots(before: Structure, graph: Graph) -> dict[int, int]:
+def own_slots(before: Structure, after: Structure) -> dict[int, int]:
     """Maps leaf numbers after the call to leaf numbers before it, for nodes whose children are laid out as they were."""
     own: dict[int, int] = {}
-    for (layout, refs), (new_layout, new_refs) in zip(before.nodes, graph.structure.nodes, strict=False):
+    for (layout, refs), (new_layout, new_refs) in zip(before.nodes, after.nodes, strict=False):
         old = dict(zip(layout.dynamic, refs, strict=True))
         for name, ref in zip(new_layout.dynamic, new_refs, strict=True):
             if isinstance(ref, LeafRef) and isinstance(old.get(name), LeafRef):
@@ -144,6 +144,16 @@ def _own_slots(before: Structure, graph: Graph) -> dict[int, int]:
                     if isinstance(child, LeafRef) and isinstance(child_was, LeafRef):
                         own[child.leaf] = child_was.leaf
     return own
+
+
+def changed_leaves(effects: Effects, own: Mapping[int, int]) -> list[int]:
+    """Lists the leaves after a call that are not what was in their place before: written, moved or new.
+
+    Args:
+        effects: what the call did.
+        own: for each leaf after the call the leaf that was in its place, as `own_slots` returns it.
+    """
+    return [leaf for leaf, source in enumerate(effects.leaves) if leaf not in own or source != Input(own[leaf])]
 
 
 def return_donated(effects: Effects, donated: Sequence[int]) -> tuple[Effects, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,8 +11,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from framework._compat import varying_axes
 from framework.errors import LiftError
-from framework.lift.effects import Effects, Input, Output, Static
-from framework.lift.lifted import Lifted, moved_leaves, require_same_structure
+from framework.lift.effects import Effects, Input, Output, Static, changed_leaves, own_slots
+from framework.lift.lifted import Lifted
 from framework.lift.plan import ARRAY, unbind
 from framework.module.paths import leaf_paths, matches
 
@@ -45,8 +46,8 @@ def shard_map(
         A function with the positional arguments of `function`.
 
     Raises:
-        LiftError: from the returned function, if a leaf would differ between devices that share it, or the structure of
-            an object changes.
+        LiftError: from the returned function, if a leaf would differ between devices that share it, or an object is
+            returned.
 
     Example:
         >>> import jax
@@ -71,19 +72,21 @@ def shard_map(
 
         def run(leaves: list[Any], arrays: list[Any]) -> tuple[list[Any], Any]:
             effects, values = lifted.run(inner, leaves, arrays)
-            require_same_structure(lifted, effects, "shard_map")
-            if moved_leaves(effects):
-                raise LiftError("fw.shard_map: an array was moved from one attribute to another; write `jnp.copy(x)`.")
             parts: list[Any] = []
             for part in effects.returned:
                 if not isinstance(part, Output | Static):
                     raise LiftError("fw.shard_map: an object was returned; return its arrays, or change it in place.")
                 parts.append(values[part.value] if isinstance(part, Output) else part.value)
-            written = [values[effects.leaves[leaf].value] for leaf in effects.written]  # pyright: ignore[reportAttributeAccessIssue]
-            for leaf, value in zip(effects.written, written, strict=True):
-                _check_same(lifted, leaf, value, leaf_specs[leaf])
+            own = own_slots(effects.before, effects.after)
+            changed: list[Any] = []
+            for leaf in changed_leaves(effects, own):
+                source = effects.leaves[leaf]
+                value = leaves[source.leaf] if isinstance(source, Input) else values[source.value]
+                spec = leaf_specs[own[leaf]] if leaf in own else PartitionSpec()
+                _check_same(lifted, own.get(leaf), value, spec)
+                changed.append(value)
             found.append(effects)
-            return written, jax.tree.unflatten(effects.treedef, parts)
+            return changed, jax.tree.unflatten(effects.treedef, parts)
 
         options: dict[str, Any] = {"mesh": mesh, "in_specs": (leaf_specs, array_specs)}
         if axis_names:
@@ -95,13 +98,15 @@ def shard_map(
         # Which leaves are written is known after one abstract run; only then can their specs be given.
         probe = jax.shard_map(lambda *a: run(*a) and (), out_specs=(), **options)
         jax.eval_shape(probe, *arguments)
-        specs = [leaf_specs[leaf] for leaf in found[-1].written]
-        values, result = jax.shard_map(run, out_specs=(specs, out_specs), **options)(*arguments)
         effects = found[-1]
-        numbers = {leaf: Output(index) for index, leaf in enumerate(effects.written)}
-        sources = tuple(numbers.get(leaf, Input(leaf)) for leaf in range(len(lifted.leaves)))
-        kept = effects.before
-        lifted.finish(Effects(kept, kept, sources, jax.tree.structure(None), (), len(values)), values)
+        own = own_slots(effects.before, effects.after)
+        numbers = changed_leaves(effects, own)
+        specs = [leaf_specs[own[leaf]] if leaf in own else PartitionSpec() for leaf in numbers]
+        values, result = jax.shard_map(run, out_specs=(specs, out_specs), **options)(*arguments)
+        outputs = {leaf: Output(index) for index, leaf in enumerate(numbers)}
+        sources = tuple(outputs.get(leaf, source) for leaf, source in enumerate(effects.leaves))
+        only = replace(effects, leaves=sources, treedef=jax.tree.structure(None), returned=(), output_count=len(values))
+        lifted.finish(only, values)
         return result
 
     return mapped
@@ -159,16 +164,17 @@ def _broadcast(prefix: Any, treedef: Any) -> list[Any]:
     return jax.tree.leaves(jax.tree.broadcast(prefix, skeleton, is_leaf=is_spec), is_leaf=is_spec)
 
 
-def _check_same(lifted: Lifted, leaf: int, value: Any, spec: PartitionSpec) -> None:
+def _check_same(lifted: Lifted, leaf: int | None, value: Any, spec: PartitionSpec) -> None:
     """Refuses a value that differs along a mesh axis over which its leaf is one array for all devices."""
     divided: set[Any] = set()
     for part in spec:
         divided |= set(part) if isinstance(part, tuple) else {part}
     varying = sorted(varying_axes(value) - divided)
     if varying:
-        name = str(lifted.graph.slots[leaf].key)
+        name = "name" if leaf is None else str(lifted.graph.slots[leaf].key)
+        path = "a new leaf" if leaf is None else lifted.path(leaf)
         raise LiftError(
-            f"fw.shard_map: {lifted.path(leaf)} was written with a value that differs along the mesh axis "
+            f"fw.shard_map: {path} was written with a value that differs along the mesh axis "
             f"{', '.join(map(repr, varying))}, and it is one array for all devices there. Reduce the value, as in "
             f"`jax.lax.pmean(x, {varying[0]!r})`, or divide the leaf with `in_specs={{{name!r}: P({varying[0]!r})}}`."
         )

@@ -30,7 +30,7 @@ class Records:
       >>> records.scalars("train", 50, {"loss": 0.5})
       >>> records.close()
       >>> path.read_text()
-      '{"step": 50, "split": "train", "time": 10.0, "loss": 0.5}\\n'
+      '{"step": 50, "split": "train", "time": 10.0, "loss": 0.5}\n'
     """
 
     def __init__(
@@ -139,7 +139,7 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
       >>> import tempfile
       >>> path = Path(tempfile.mkdtemp()) / "metrics.jsonl"
       >>> line = '{"step": 1, "split": "eval", "time": 10.0, "loss": "Infinity"}'
-      >>> _ = path.write_text(line + '\\n{"step": 2, "spl')
+      >>> _ = path.write_text(line + '\n{"step": 2, "spl')
       >>> read_records(path)
       [{'step': 1, 'split': 'eval', 'time': 10.0, 'loss': inf}]
     """

@@ -159,7 +159,7 @@ class Rngs(Module):
         Example:
             >>> import jax
             >>> import framework as fw
-            >>> layers = jax.vmap(lambda rngs: fw.nn.Linear(2, 2, rngs=rngs))(fw.Rngs(0).fork(3))
+            >>> layers = fw.vmap(lambda rngs: fw.nn.Linear(2, 2, rngs=rngs))(fw.Rngs(0).fork(3))
             >>> layers.weight.shape, len(set(layers.weight[:, 0, 0].tolist()))
             ((3, 2, 2), 3)
         """

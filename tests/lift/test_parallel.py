@@ -90,8 +90,21 @@ def test_methods_have_their_object_on_every_device_and_wrong_specs_are_refused()
     np.testing.assert_allclose(y, x @ model.weight)
     with pytest.raises(LiftError, match="in_specs has 2 entries for 1 arguments"):
         fw.shard_map(model, mesh=mesh, in_specs=(P(), P()), out_specs=P())(x)
-    with pytest.raises(LiftError, match="changed the structure of an object"):
-        fw.shard_map(lambda m: setattr(m, "name", "x"), mesh=mesh, in_specs=P(), out_specs=None)(model)
+    with pytest.raises(LiftError, match="an object was returned"):
+        fw.shard_map(lambda m: m, mesh=mesh, in_specs=P(), out_specs=None)(model)
+
+
+def test_hyperparameters_and_new_attributes_come_out() -> None:
+    mesh, model = make_mesh(), Model()
+
+    def change(model: Model, x: Any) -> None:
+        model.name = "new"
+        model.total, model.layer = jax.lax.pmean(x.sum(), "data"), fw.nn.LayerNorm(3)
+        del model.weight
+
+    fw.shard_map(change, mesh=mesh, in_specs=(P(), P("data")), out_specs=None)(model, jnp.arange(4.0))
+    assert model.name == "new" and float(model.total) == 1.5 and not hasattr(model, "weight")
+    np.testing.assert_array_equal(model.layer(jnp.zeros(3)), np.zeros(3))
 
 
 def test_shardings_of_a_compiled_call_place_arguments_leaves_and_results() -> None:

@@ -204,7 +204,6 @@ def change_structure(model: Recurrent, *_: Any) -> Recurrent:
         ("fori_loop", lambda model: fw.fori_loop(0, 2, lambda i, m: change_structure(m), model)),
         ("while_loop", lambda model: fw.while_loop(lambda m: m.calls < 1, change_structure, model)),
         ("cond", lambda model: fw.cond(True, change_structure, lambda m: m, model)),
-        ("vmap", lambda model: fw.vmap(lambda m, x: change_structure(m) and x, (None, 0))(model, XS)),
     ],
 )
 def test_a_structure_that_cannot_come_out_is_refused_by_name_and_nothing_changes(name: str, call: Any) -> None:

@@ -192,5 +192,5 @@ def test_forks_differ_from_each_other_and_keep_the_streams_there_are() -> None:
     assert list(first.streams) == ["noise"]
     draws = [fw.vmap(lambda rngs: normal(rngs)[0])(fork).tolist() for fork in (first, second)]
     assert len({*draws[0], *draws[1]}) == 6
-    layers = jax.vmap(lambda rngs: fw.nn.Linear(2, 2, rngs=rngs))(rngs.fork(3))
+    layers = fw.vmap(lambda rngs: fw.nn.Linear(2, 2, rngs=rngs))(rngs.fork(3))
     assert layers.weight.shape == (3, 2, 2) and len(set(layers.weight[:, 0, 0].tolist())) == 3
