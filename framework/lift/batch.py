@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Input, Output, changed_leaves, own_slots
 from framework.lift.lifted import Lifted
-from framework.lift.plan import ARRAY, unbind
+from framework.lift.plan import ARRAY, spread, unbind
 from framework.module.fields import KeyKind
 from framework.module.graph import LeafRef, NestRef, NodeRef, Structure, walk
 from framework.module.paths import leaf_paths, matches
@@ -79,6 +79,10 @@ def _argument_axes(in_axes: Any, bound: int, args: tuple[Any, ...]) -> list[Any]
     return [None] * bound + list(in_axes)
 
 
+def _is_axis(part: Any) -> bool:
+    return isinstance(part, int)
+
+
 class _Batching:
     """One call of a mapped function: the axis of every leaf and array, and how results come back."""
 
@@ -112,9 +116,7 @@ class _Batching:
         positional, keyword = call.treedef.children()
         flat: list[Any] = []
         for axis, child in zip(argument_axes, positional.children(), strict=True):
-            skeleton = jax.tree.unflatten(child, [0] * child.num_leaves)
-            full = jax.tree.broadcast(axis, skeleton, is_leaf=lambda part: part is None)
-            flat += jax.tree.leaves(full, is_leaf=lambda part: part is None)
+            flat += spread(axis, child, _is_axis)
         flat += [0] * keyword.num_leaves
         owner: dict[int, Axis] = {}
         for role, axis in zip(call.roles, flat, strict=True):
@@ -205,9 +207,7 @@ class _Batching:
         """Returns the axis of each returned array."""
         assert self.effects is not None
         treedef = self.effects.treedef
-        skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
-        full = jax.tree.broadcast(out_axes, skeleton, is_leaf=lambda part: part is None)
-        flat = jax.tree.leaves(full, is_leaf=lambda part: part is None)
+        flat = spread(out_axes, treedef, _is_axis)
         return [axis for axis, part in zip(flat, self.effects.returned, strict=True) if isinstance(part, Output)]
 
     def _joined(self, effects: Effects, changed: list[Any], returned: list[Any]) -> tuple[Effects, list[Any]]:

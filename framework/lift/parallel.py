@@ -13,7 +13,7 @@ from framework._compat import varying_axes
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Input, Output, Static, changed_leaves, own_slots
 from framework.lift.lifted import Lifted
-from framework.lift.plan import ARRAY, unbind
+from framework.lift.plan import ARRAY, spread, unbind
 from framework.module.paths import leaf_paths, matches
 
 Specs = PartitionSpec | Mapping[Any, PartitionSpec] | Any
@@ -127,7 +127,7 @@ def _input_specs(lifted: Lifted, in_specs: Any, bound: int, count: int) -> tuple
     for entry, child in zip(entries, call.treedef.children()[0].children(), strict=True):
         own = [next(roles) for _ in range(child.num_leaves)]
         by_selector = isinstance(entry, Mapping) and len(own) == 1 and own[0].name == "object"
-        flat = [entry] if by_selector else _broadcast(entry, child)
+        flat = [entry] if by_selector else spread(entry, child, _is_spec)
         for role, spec in zip(own, flat, strict=True):
             if role is ARRAY:
                 array_specs.append(spec)
@@ -156,12 +156,8 @@ def _automatic(mesh: Mesh) -> bool:
     return all(kind is AxisType.Auto for kind in mesh.axis_types)
 
 
-def _broadcast(prefix: Any, treedef: Any) -> list[Any]:
-    def is_spec(part: Any) -> bool:
-        return part is None or isinstance(part, PartitionSpec)
-
-    skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
-    return jax.tree.leaves(jax.tree.broadcast(prefix, skeleton, is_leaf=is_spec), is_leaf=is_spec)
+def _is_spec(part: Any) -> bool:
+    return isinstance(part, PartitionSpec)
 
 
 def _check_same(lifted: Lifted, leaf: int | None, value: Any, spec: PartitionSpec) -> None:

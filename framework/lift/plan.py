@@ -133,6 +133,23 @@ def _plain_form(pattern: tuple[int, ...]) -> tuple[Any, tuple[Role, ...]]:
     return treedef, tuple(ARRAY if number < 0 else Role("object", number) for number in pattern)
 
 
+def spread(prefix: Any, treedef: Any, is_entry: Callable[[Any], bool]) -> list[Any]:
+    """Repeats the entries of a pytree prefix, such as `in_axes`, for all leaves below them.
+
+    Args:
+        prefix: the prefix; None is an entry like others.
+        treedef: the structure that it is a prefix of.
+        is_entry: tells whether a part of the prefix is an entry.
+
+    Returns:
+        One entry for each leaf of the structure.
+    """
+    # A None in the structure is no leaf, and one in the prefix is, so that it is hidden from JAX meanwhile.
+    boxed = jax.tree.map(lambda part: Fixed(part), prefix, is_leaf=lambda part: part is None or is_entry(part))
+    skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
+    return [entry.value for entry in jax.tree.leaves(jax.tree.broadcast(boxed, skeleton))]
+
+
 def _static_key(value: Any) -> Hashable:
     try:
         return key(freeze(value))

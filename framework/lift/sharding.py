@@ -8,7 +8,7 @@ import numpy as np
 
 from framework.errors import LiftError
 from framework.lift.effects import Effects, Output
-from framework.lift.plan import ARRAY, Call
+from framework.lift.plan import ARRAY, Call, spread
 from framework.module.graph import Graph, read_slot, write_slot
 from framework.module.paths import leaf_paths, matches
 
@@ -44,7 +44,7 @@ class Shardings:
             if isinstance(entry, Mapping) and child.num_leaves == 1:
                 flat.append(entry)  # by leaf selector
             else:
-                flat += _spread(entry, child)
+                flat += spread(entry, child, _is_sharding)
         for role, entry in zip(call.roles, [*flat, *[None] * keyword.num_leaves], strict=True):
             if role is ARRAY:
                 self._arrays.append(entry)
@@ -70,7 +70,7 @@ class Shardings:
         """Puts the results where they belong, and written leaves where they were."""
         placed = list(values)
         if self._outputs is not None:
-            wanted = _spread(self._outputs, effects.treedef)
+            wanted = spread(self._outputs, effects.treedef, _is_sharding)
             for part, to in zip(effects.returned, wanted, strict=True):
                 if isinstance(part, Output):
                     placed[part.value] = _place(placed[part.value], to)
@@ -84,11 +84,5 @@ def _place(value: Any, sharding: Any) -> Any:
     return value if sharding is None else jax.lax.with_sharding_constraint(value, sharding)
 
 
-def _spread(prefix: Any, treedef: Any) -> list[Any]:
-    """Returns one sharding, or None, for each leaf of a structure."""
-
-    def is_entry(part: Any) -> bool:
-        return part is None or isinstance(part, jax.sharding.Sharding | jax.sharding.PartitionSpec)
-
-    skeleton = jax.tree.unflatten(treedef, [0] * treedef.num_leaves)
-    return jax.tree.leaves(jax.tree.broadcast(prefix, skeleton, is_leaf=is_entry), is_leaf=is_entry)
+def _is_sharding(part: Any) -> bool:
+    return isinstance(part, jax.sharding.Sharding | jax.sharding.PartitionSpec)

@@ -67,6 +67,16 @@ def test_an_object_made_inside_is_returned_stacked_in_any_place_of_the_result() 
     np.testing.assert_allclose(fw.vmap(lambda layer, x: layer(x))(made["layer"], x), expected, rtol=1e-6)
 
 
+def test_nothing_among_arguments_and_results_is_nothing() -> None:
+    def call(first: None, x: Any, nest: dict[str, Any], last: None = None) -> Any:
+        return {"none": None, "x": x, "rest": [nest["y"], None]}
+
+    found = fw.vmap(
+        call, in_axes=(0, 0, {"y": None, "none": 0}, None), out_axes={"none": 0, "x": 0, "rest": [None, 0]}
+    )(None, jnp.ones(3), {"y": jnp.ones(2), "none": None}, None)
+    assert found["none"] is None and found["x"].shape == (3,) and found["rest"][0].shape == (2,)
+
+
 def test_an_array_that_moves_to_another_attribute_moves() -> None:
     layer = Layer()
 
