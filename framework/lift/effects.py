@@ -14,7 +14,7 @@ import jax
 from framework.module.graph import LeafRef, NestRef, NodeRef, Ref, Structure, blank, is_node, resolve, walk
 from framework.module.hyper import is_array
 from framework.module.layout import Node
-from framework.module.ownership import check_write
+from framework.module.ownership import check_write, note_write
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +198,7 @@ def apply(effects: Effects, nodes: Sequence[Node], leaves: Sequence[Any], values
     changed = [index for index in range(count) if _is_changed(effects, index)]
     for index in changed:
         check_write(nodes[index], None)
+        note_write(nodes[index], None)
     everything = [*nodes, *(blank(layout) for layout, _ in effects.after.nodes[count:])]
     for index in (*changed, *range(count, len(everything))):
         layout, refs = effects.after.nodes[index]

@@ -30,6 +30,7 @@ class Site:
         "__weakref__",
         "_count",
         "_donated_at",
+        "_hashed",
         "_kept_at",
         "_leaves",
         "_leaves_at",
@@ -52,6 +53,8 @@ class Site:
         self._nodes = [weakref.ref(node) for node in graph.nodes]
         self._slots: list[Slot] = graph.slots
         self._count = epoch.count
+        layouts = [layout for layout, _ in program.structure.nodes]
+        self._hashed = [(index, *one) for index, layout in enumerate(layouts) for one in layout.hashed]
         self._versions = [node._version for node in graph.nodes]
         self._simple = all(slot.inner is None and isinstance(slot.storage, dict) for slot in graph.slots)
         self._donated_at, self._kept_at = self._places(program.donated), self._places(program.kept)
@@ -76,11 +79,20 @@ class Site:
                 if node is None or node._version != version:
                     return False
             self._count = epoch.count
-        return True
+        return not self._hashed or self._same_content()
+
+    def _same_content(self) -> bool:
+        """Looks at hyperparameters that may have been changed in place, and makes their objects be looked at anew."""
+        changed = [self._nodes[index]() for index, value, known in self._hashed if hash(value) != known]
+        for node in changed:
+            if node is not None:
+                node._mark_changed()
+        return not changed
 
     def unchanged(self) -> bool:
         """Tells at once that nothing at all has changed since the newest check; what was read by closure is looked at."""
-        return self._count == epoch.count and (not self.program.captures or self.program.is_current())
+        quiet = self._count == epoch.count and not self._hashed
+        return quiet and (not self.program.captures or self.program.is_current())
 
     def gather(self) -> tuple[list[Any], list[Any]]:
         """Returns the leaves to donate, none of which anybody else holds, and the others."""

@@ -18,7 +18,7 @@ from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array,
 from framework.module.layout import Layout, Node, epoch, layout_of, note_line
 from framework.module.lost import ABSENT, Pending, rebuilt_as_argument
 from framework.module.mode import ModeScope
-from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write
 
 
 class Module(Node):
@@ -85,7 +85,7 @@ class Module(Node):
         return object.__hash__(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_write(self, name, value)
+        check_write(self, name)
         cls = type(self)
         descriptor = getattr(cls, name, None)
         if hasattr(type(descriptor), "__set__") and not isinstance(descriptor, _LeafField):
@@ -103,6 +103,7 @@ class Module(Node):
         except NotAHyperparameter as error:
             raise ModuleError(f"{cls.__name__}.{name} cannot hold this value ({user_line()}): {error}.") from None
         if is_array(stored) and is_array(old):
+            note_write(self, name, stored)
             content[name] = stored  # an array over an array: the structure stays
             if self._watched:
                 epoch.writes += 1
@@ -113,6 +114,7 @@ class Module(Node):
             return
         elif (function := identity_keyed(stored)) is not None:
             _warn_identity(cls, name, function)
+        note_write(self, name, stored)
         content[name] = stored
         if self._watched or compiling.reads is not None:  # a compiled function may be traced anew because of it
             note_line(self, name)
@@ -121,9 +123,10 @@ class Module(Node):
         self._mark_changed()
 
     def __delattr__(self, name: str) -> None:
-        check_write(self, name, ABSENT)
+        check_write(self, name)
         if name not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to delete")
+        note_write(self, name, ABSENT)
         del self.__dict__[name]
         if self._watched or compiling.reads is not None:
             note_line(self, name)

@@ -14,7 +14,7 @@ from framework.module.graph import descendants, nodes_in
 from framework.module.hyper import NotAHyperparameter, freeze, is_array, key, portable
 from framework.module.layout import Layout, Node, epoch, layout_of, note_line
 from framework.module.lost import Pending, rebuilt_as_argument
-from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write
 
 
 class MissingKind(TypeError):
@@ -255,6 +255,7 @@ class List(list[Any], _Container):
 
     def _change(self, change: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         check_write(self, None)
+        note_write(self, None)
         if self._watched:
             note_line(self, None)
         try:
@@ -269,6 +270,7 @@ class List(list[Any], _Container):
         value, old = self._put(value, index), list.__getitem__(self, index)
         if is_array(value) and is_array(old):
             check_write(self, index)
+            note_write(self, index)
             list.__setitem__(self, index, value)
             epoch.writes += 1
         else:
@@ -369,6 +371,7 @@ class Dict(dict[Any, Any], _Container):
 
     def _change(self, change: Callable[..., Any], *args: Any) -> Any:
         check_write(self, None)
+        note_write(self, None)
         if self._watched:
             note_line(self, None)
         try:
@@ -380,6 +383,7 @@ class Dict(dict[Any, Any], _Container):
         value = self._put(value, name)
         if is_array(value) and is_array(dict.get(self, name)):
             check_write(self, name)
+            note_write(self, name)
             dict.__setitem__(self, name, value)
             epoch.writes += 1
         else:

@@ -270,6 +270,19 @@ def _is_open_dataclass(value: Any) -> bool:
     return dataclasses.is_dataclass(kind) and can_be_changed and kind.__hash__ not in (None, object.__hash__)
 
 
+def hashed_by_content(value: Any) -> Iterator[Any]:
+    """Yields the objects in a frozen value whose hash is that of their content, which a user may change in place."""
+    if isinstance(value, tuple | frozenset):
+        for item in value:
+            yield from hashed_by_content(item)
+    elif isinstance(value, FrozenDict):
+        yield from hashed_by_content(tuple(value.values()))
+    elif isinstance(value, functools.partial):
+        yield from hashed_by_content((*value.args, *value.keywords.values()))
+    elif type(type(value).__hash__) is types.FunctionType and not isinstance(value, enum.Enum):
+        yield value  # of a class with a `__hash__` in Python; JAX's own and frozen ones cost one more hash
+
+
 def is_frozen_dataclass(value: Any) -> bool:
     """Tells whether a value is an instance of a dataclass that is frozen."""
     parameters = getattr(value, "__dataclass_params__", None)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from framework.errors import user_line
 from framework.module.fields import Kind
-from framework.module.hyper import key
+from framework.module.hyper import hashed_by_content, key
 
 
 class Node:
@@ -91,9 +91,10 @@ class Layout:
         names: all names in order (modules and dictionaries), or the length (lists).
         kind: of a container, the kind of arrays that may be put in.
         getter: returns the children from the storage, in order.
+        hashed: hyperparameters whose content a user may change in place, with their hashes now.
     """
 
-    __slots__ = ("__weakref__", "cls", "dynamic", "getter", "kind", "kinds", "names", "statics")
+    __slots__ = ("__weakref__", "cls", "dynamic", "getter", "hashed", "kind", "kinds", "names", "statics")
 
     _interned: ClassVar["weakref.WeakValueDictionary[Hashable, Layout]"] = weakref.WeakValueDictionary()
 
@@ -104,6 +105,7 @@ class Layout:
     names: tuple[Any, ...]
     kind: type[Kind] | None
     getter: Callable[[Any], tuple[Any, ...]]
+    hashed: tuple[tuple[Any, int], ...]
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Layout:
         self.cls, self.dynamic, self.statics, self.kinds, self.names = cls, dynamic, statics, kinds, names
         self.kind = kind
         self.getter = _getter(dynamic)
+        self.hashed = tuple((item, hash(item)) for _, value in statics for item in hashed_by_content(value))
 
     @classmethod
     def of(

@@ -115,20 +115,17 @@ def still_there(owner: Any, attribute: Any, value: Any) -> bool:
         return False
 
 
-def check_write(owner: Any, attribute: Any, value: Any = None) -> None:
+def check_write(owner: Any, attribute: Any) -> None:
     """Refuses to change an object that was made outside of the current trace.
 
     Args:
         owner: the object that is about to be changed.
         attribute: the attribute name, list index or dictionary key, or None for the whole object.
-        value: what is about to be put there.
 
     Raises:
         LiftError: if the object belongs to another trace.
     """
     if owner._trace == current_trace():
-        if owner._pending is not None:
-            owner._pending.note(owner, attribute, value)
         return
     name = type(owner).__name__
     raise LiftError(
@@ -137,6 +134,18 @@ def check_write(owner: Any, attribute: Any, value: Any = None) -> None:
         f"{name} to the innermost transformed function as an argument (`fw.jit`, `fw.value_and_grad` and the other "
         f"`fw` transformations return its changes for you; plain JAX needs it returned as well)."
     )
+
+
+def note_write(owner: Any, attribute: Any, value: Any = None) -> None:
+    """Writes down a change that was checked and is about to be made, where plain JAX may lose it.
+
+    Args:
+        owner: the object that is changed.
+        attribute: as for `check_write`.
+        value: what is put there.
+    """
+    if owner._pending is not None:
+        owner._pending.note(owner, attribute, value)
 
 
 def describe(owner: Any, attribute: Any) -> str:

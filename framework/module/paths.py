@@ -24,7 +24,7 @@ from framework.module.graph import (
 )
 from framework.module.hyper import is_array
 from framework.module.layout import Layout, Node
-from framework.module.ownership import check_write
+from framework.module.ownership import check_write, note_write
 
 
 def node_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
@@ -204,5 +204,6 @@ def update(module: Node, leaves: Mapping[str, Any]) -> None:
     for path in leaves:
         slot = graph.slots[numbers[path]]
         check_write(graph.nodes[slot.node], slot.key)
+        note_write(graph.nodes[slot.node], slot.key)
     for path, value in leaves.items():
         write_slot(graph.slots[numbers[path]], as_leaf(value))

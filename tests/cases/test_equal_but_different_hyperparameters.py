@@ -200,7 +200,6 @@ def test_a_dataclass_that_can_be_changed_in_place_is_refused_and_a_frozen_one_is
 
 
 # https://github.com/jax-ml/jax/issues/13992
-@pytest.mark.xfail(reason="an object of a class of the user's own is not looked into", strict=True)
 def test_an_object_that_is_changed_in_place_is_refused_or_the_change_counts() -> None:
     with contextlib.suppress(ModuleError):
         model = Scale(ByField(100))
