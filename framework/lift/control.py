@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from framework.errors import LiftError
-from framework.lift.effects import Effects, Input, Output, Static, apply, result_of
+from framework.lift.effects import Effects, Input, Output, Static, apply, own_slots, result_of
 from framework.lift.lifted import Lifted, require_same_structure, require_same_types, structure_changes
 from framework.lift.plan import ARRAY
 from framework.module.graph import NodeRef, walk
@@ -328,16 +328,20 @@ def _branch(name: str, index: Any, branches: tuple[Callable[..., Any], ...], ope
     lifted = Lifted(operands, static_scalars=True)
     arrays = lifted.call.arrays
     found: list[Effects] = []
+    shapes: list[list[Any]] = []
 
     def discover(branch: Callable[..., Any]) -> None:
-        def run(leaves: list[Any], arrays: list[Any]) -> None:
-            found.append(lifted.run(branch, leaves, arrays)[0])
+        def run(leaves: list[Any], arrays: list[Any]) -> list[Any]:
+            effects, values = lifted.run(branch, leaves, arrays)
+            found.append(effects)
+            return [jnp.asarray(value) for value in values]
 
-        jax.eval_shape(run, lifted.leaves, arrays)
+        shapes.append(jax.eval_shape(run, lifted.leaves, arrays))
 
     for branch in branches:
         discover(branch)
     shared = _unify(lifted, found, name)
+    _require_same_types(lifted, found, shapes, shared, name)
 
     def flat(branch: Callable[..., Any]) -> Callable[..., Any]:
         def run(leaves: list[Any], arrays: list[Any]) -> list[Any]:
@@ -356,6 +360,28 @@ def _branch(name: str, index: Any, branches: tuple[Callable[..., Any], ...], ope
     values = jax.lax.switch(index, [flat(branch) for branch in branches], lifted.leaves, arrays)
     everything = apply(shared, lifted.graph.nodes, lifted.leaves, values)
     return result_of(shared, everything, values)
+
+
+def _require_same_types(
+    lifted: Lifted, found: Sequence[Effects], shapes: Sequence[Sequence[Any]], shared: Effects, name: str
+) -> None:
+    """Refuses a leaf that becomes another type in one branch than in another, naming it before JAX does so without."""
+    own = own_slots(shared.before, shared.after)
+    for leaf, out in enumerate(shared.leaves):
+        if not isinstance(out, Output):
+            continue
+        types: list[str] = []
+        for effects, values in zip(found, shapes, strict=True):
+            source = effects.leaves[leaf]
+            value = lifted.leaves[source.leaf] if isinstance(source, Input) else values[source.value]
+            types.append(f"{value.dtype}{list(value.shape)}")
+        if len(set(types)) > 1:
+            each = ", ".join(f"{kind} in branch {number}" for number, kind in enumerate(types))
+            path = lifted.path(own[leaf]) if leaf in own else "a new leaf"
+            raise LiftError(
+                f"fw.{name}: {path} is {each} afterwards. Which branch runs is known only when the program runs, so that "
+                f"shape and dtype must be the same; convert the value, as in `x.astype(self.total.dtype)`."
+            )
 
 
 def _value(part: Any, values: Sequence[Any]) -> Any:

@@ -296,3 +296,13 @@ def test_jvp_and_vjp_equal_those_of_jax_by_hand_and_keep_state() -> None:
     np.testing.assert_allclose(by_model["weight"], by_hand(jnp.ones(3))[0], rtol=1e-6)
     np.testing.assert_allclose(by_x, by_hand(jnp.ones(3))[1], rtol=1e-6)
     assert int(model.calls) == 2
+
+
+def test_a_leaf_of_another_type_in_one_branch_is_refused_by_name() -> None:
+    def narrow(model: Any) -> None:
+        model.calls = model.calls.astype(jnp.int8)
+
+    with pytest.raises(
+        LiftError, match=r"fw.cond: Recurrent.calls is int32\[\] in branch 0, int8\[\] in branch 1 afterwards"
+    ):
+        fw.cond(True, narrow, lambda model: None, Recurrent())

@@ -1,6 +1,7 @@
 """Promises 1, 3, 4, 5 and 7: a lifted call does what plain Python does, to any object, or leaves it as it was."""
 
 import copy
+import os
 from typing import Any
 
 import hypothesis.strategies as st
@@ -63,7 +64,10 @@ steps = st.tuples(
     st.sampled_from([name for name in programs.STEPS if name != "fail"]), st.integers(0, 5), st.integers(0, 5), values
 )
 random_programs = st.lists(steps, min_size=1, max_size=6).map(lambda steps: programs.Program(tuple(steps)))
-quiet = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+PROGRAMS = int(os.environ.get("FRAMEWORK_PROGRAMS", "2000"))
+"""How many random programs are compared with plain Python; each example runs two."""
+
+quiet = settings(max_examples=PROGRAMS // 2, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def with_arrays(value: Any) -> Any:
@@ -91,6 +95,20 @@ def test_a_compiled_program_does_what_plain_python_does(plain: Any, first: Any, 
         assert all(
             isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(lifted)
         )
+
+
+@settings(quiet, max_examples=100)
+@given(trees(), random_programs)
+@pytest.mark.filterwarnings("ignore:Casting complex")
+def test_an_equal_call_is_traced_once_and_every_other_trace_says_why(tree: Any, program: Any) -> None:
+    compiled = fw.jit(programs.run)
+    copies = [copy.deepcopy(tree) for _ in range(2)]
+    compiled(copies[0], jnp.float32(2), program, programs.LIFTED)
+    traces = len(compiled.traces)
+    compiled(copies[1], jnp.float32(2), program, programs.LIFTED)
+    assert len(compiled.traces) == traces
+    compiled(copies[0], jnp.float32(2), program, programs.LIFTED)  # as the program left it
+    assert all(trace.changes for trace in compiled.traces[1:])
 
 
 @settings(quiet, max_examples=60)

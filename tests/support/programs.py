@@ -78,10 +78,11 @@ def contains(outer: Any, inner: Any) -> bool:
 
 
 class Way(NamedTuple):
-    """How a program runs: how its nested calls are made, and how it takes a gradient."""
+    """How a program runs: how its nested calls are made, how it takes a gradient, and what its control flow is."""
 
     call: Callable[..., Any]
     gradient: Callable[[Box, "Program", "Way"], dict[str, Any]]
+    control: dict[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,12 @@ def set_state(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) ->
     name = "s0" if which % 2 else "s1"
     if name in vars(box):
         setattr(box, name, getattr(box, name) * 2)
+
+
+def double_state(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
+    name = "s0" if which % 2 else "s1"
+    if name in vars(box):
+        setattr(box, name, (getattr(box, name) * 2).astype(getattr(box, name).dtype))
 
 
 def overwrite(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
@@ -279,6 +286,16 @@ def gradient(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> 
     return way.gradient(box, Program(steps), way)
 
 
+def controlled(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
+    """Runs leaf writes inside of control flow, which may hold more control flow: structure has to stay there."""
+    names = sorted(way.control)  # JAX sorts a dict that is an argument
+    steps = [("write", which, which, value), ("double_state", which + 1, which, value)]
+    if which >= 2:
+        steps.append(("controlled", which // 2, which - 2, value))
+    program = Program(tuple(steps))
+    return way.control[names[(which + len(repr(value))) % len(names)]](lambda box: run(box, x, program, way), box, x)
+
+
 def fail(box: Box, other: Box, x: Any, which: int, value: Any, way: Way) -> Any:
     raise Failure
 
@@ -292,6 +309,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     for step in (
         write,
         set_state,
+        double_state,
         overwrite,
         move_leaf,
         share_leaf,
@@ -301,7 +319,7 @@ STEPS: dict[str, Callable[..., Any]] = {
         new_child,
     )
     + (replace_child, pair, append, pop, insert, put, take_out, bag, book, nested, nested_reading, nested_two)
-    + (gradient, fail, returned)
+    + (gradient, controlled, fail, returned)
 }
 
 
@@ -361,9 +379,67 @@ def plain_gradient(root: Box, program: Program, way: Way) -> dict[str, Any]:
     return result
 
 
+def _nothing(body: Callable[[Box], Any]) -> Callable[[Box], None]:
+    def call(box: Box) -> None:
+        body(box)
+
+    return call
+
+
+def _loop(body: Callable[[Box], Any], box: Box, x: Any) -> Any:
+    for _ in range(3):
+        body(box)
+    return jnp.arange(3) * 2
+
+
+def _count(body: Callable[[Box], Any], box: Box, x: Any) -> None:
+    for _ in range(2):
+        body(box)
+
+
+PLAIN_CONTROL: dict[str, Callable[..., Any]] = {
+    "scan": _loop,
+    "fori_loop": _count,
+    "while_loop": _count,
+    "cond": lambda body, box, x: _nothing(body)(box) if x > 1 else None,
+    "switch": lambda body, box, x: None if x > 1 else _nothing(body)(box),
+    "remat": lambda body, box, x: _nothing(body)(box),
+    "vmap": lambda body, box, x: (body(box), jnp.arange(3) * 2)[1],  # all elements write the same
+    "jit": lambda body, box, x: _nothing(body)(box),
+}
+
+
+def _again(body: Callable[[Box], Any]) -> Callable[[Any, Box], Box]:
+    def call(_: Any, box: Box) -> Box:
+        body(box)
+        return box
+
+    return call
+
+
+def _count_lifted(body: Callable[[Box], Any], box: Box, x: Any) -> None:
+    def again(carry: Any) -> Any:
+        count, box = carry
+        body(box)
+        return count + 1, box
+
+    fw.while_loop(lambda carry: carry[0] < 2, again, (0, box))
+
+
+LIFTED_CONTROL: dict[str, Callable[..., Any]] = {
+    "scan": lambda body, box, x: fw.scan(lambda box, i: (_again(body)(i, box), i * 2), box, jnp.arange(3))[1],
+    "fori_loop": lambda body, box, x: _nothing(lambda box: fw.fori_loop(0, 2, _again(body), box))(box),
+    "while_loop": _count_lifted,
+    "cond": lambda body, box, x: fw.cond(jnp.asarray(x) > 1, _nothing(body), lambda box: None, box),
+    "switch": lambda body, box, x: fw.switch(jnp.asarray(x) > 1, [_nothing(body), lambda box: None], box),
+    "remat": lambda body, box, x: fw.remat(_nothing(body))(box),
+    "vmap": lambda body, box, x: fw.vmap(lambda box, i: (body(box), i * 2)[1], (None, 0))(box, jnp.arange(3)),
+    "jit": lambda body, box, x: fw.jit(_nothing(body))(box),
+}
+
 INNER = fw.jit(run)
-PLAIN = Way(run, plain_gradient)
-LIFTED = Way(INNER, lifted_gradient)
+PLAIN = Way(run, plain_gradient, PLAIN_CONTROL)
+LIFTED = Way(INNER, lifted_gradient, LIFTED_CONTROL)
 
 
 def assert_equal(first: Any, second: Any, pairs: dict[int, Any] | None = None) -> None:
