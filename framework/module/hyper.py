@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 _SCALAR_CLASS = type(jnp.float32)
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum)
@@ -124,7 +125,13 @@ class NotAHyperparameter(TypeError):
 
 def is_array(value: Any) -> bool:
     """Tells whether a value is an array leaf: a JAX array or tracer, a NumPy array or an abstract shape."""
-    return isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+    return _is_array_class(type(value))
+
+
+@functools.cache
+def _is_array_class(cls: type) -> bool:
+    # By class, since JAX answers `isinstance(tracer, jax.Array)` slowly, and every walk asks for every child.
+    return issubclass(cls, jax.Array | np.ndarray | jax.ShapeDtypeStruct | Tracer)
 
 
 def freeze(value: Any) -> Any:
