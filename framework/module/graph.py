@@ -4,9 +4,9 @@ A pytree is a tree, and an object that is used in two places would become two. T
 node has one number, and its leaves appear once.
 """
 
+import functools
 import weakref
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -20,26 +20,37 @@ from framework.module.layout import Layout, Node, epoch, layout_of
 from framework.module.ownership import check_read, compiling
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRef:
+# Tuples, since structures are hashed and compared whole; the tag keeps the node and the leaf of one number apart.
+class NodeRef(NamedTuple):
     """A child that is the node of this number."""
 
     node: int
+    tag: str = "node"
 
 
-@dataclass(frozen=True, slots=True)
-class LeafRef:
+class LeafRef(NamedTuple):
     """A child that is the leaf of this number."""
 
     leaf: int
+    tag: str = "leaf"
 
 
-@dataclass(frozen=True, slots=True)
-class NestRef:
+class NestRef(NamedTuple):
     """A child that is a tuple or a foreign pytree, with what is in it."""
 
     treedef: Any
     children: tuple[NodeRef | LeafRef, ...]
+    tag: str = "nest"
+
+
+@functools.cache
+def _leaf_ref(number: int) -> LeafRef:
+    return LeafRef(number)
+
+
+@functools.cache
+def _node_ref(number: int) -> NodeRef:
+    return NodeRef(number)
 
 
 Ref = NodeRef | LeafRef | NestRef
@@ -192,22 +203,23 @@ def walk(roots: Sequence[Node], known: Sequence[Node] = ()) -> Graph:
     root_numbers = tuple(number(root) for root in roots)
     for index, node in enumerate(nodes):  # grows while it is walked
         layout, storage = layout_of(node), node._storage()
+        get: Any = dict.__getitem__ if isinstance(storage, dict) else list.__getitem__
         refs: list[Ref] = []
         for name, kind in zip(layout.dynamic, layout.kinds, strict=True):
-            value = raw_get(storage, name)
+            value = get(storage, name)
             if isinstance(value, Node):
-                refs.append(NodeRef(number(value)))
+                refs.append(_node_ref(number(value)))
             elif is_array(value) or jax.tree_util.all_leaves((value,)):
-                refs.append(LeafRef(len(slots)))
+                refs.append(_leaf_ref(len(slots)))
                 slots.append(Slot(storage, name, None, index, kind))
             else:
                 children, treedef = flatten_nest(value)
                 inner: list[NodeRef | LeafRef] = []
                 for position, child in enumerate(children):
                     if isinstance(child, Node):
-                        inner.append(NodeRef(number(child)))
+                        inner.append(_node_ref(number(child)))
                     else:
-                        inner.append(LeafRef(len(slots)))
+                        inner.append(_leaf_ref(len(slots)))
                         slots.append(Slot(storage, name, position, index, kind))
                 refs.append(NestRef(treedef, tuple(inner)))
         records.append((layout, tuple(refs)))

@@ -121,12 +121,17 @@ def test_interrupting_a_run_keeps_it(own_model: list[str], tmp_path: Path) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell has its background jobs ignore the signal, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("runs/debug/*/checkpoints/*/manifest.json")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/debug/*/checkpoints/*/manifest.json")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=120)
+    finally:
+        child.kill()
     (run,) = (tmp_path / "runs" / "debug").iterdir()
     assert child.returncode == 130
     assert errors.strip() == f"interrupted; continue this run with: framework resume run={run}"
