@@ -109,7 +109,11 @@ class BatchNorm(Module):
         # A batch without any real row, as data parallelism can deal out, has no statistics: the running ones stay.
         any_row, divisor = count > 0, jnp.maximum(count, 1)
         mean = self._total(jnp.where(counted, values, 0).sum(axes)) / divisor
-        variance = self._total(jnp.square(jnp.where(counted, values - mean, 0)).sum(axes)) / divisor
+        centered = jnp.where(counted, values - mean, 0)
+        # What rounding left of the mean; with a large mean it would show in the output. Its derivative is zero.
+        rest = jax.lax.stop_gradient(self._total(centered.sum(axes)) / divisor)
+        variance = jnp.maximum(self._total(jnp.square(centered).sum(axes)) / divisor - jnp.square(rest), 0)
+        mean = mean + rest
         mean, variance = jnp.where(any_row, mean, self.mean), jnp.where(any_row, variance, self.variance)
         self.mean = self._moved(self.mean, mean, any_row)
         self.variance = self._moved(self.variance, variance, any_row)

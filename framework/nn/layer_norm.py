@@ -71,7 +71,10 @@ class LayerNorm(Module):
         with jax.named_scope("LayerNorm"):
             values = at_least_float32(x)
             centered = values - values.mean(-1, keepdims=True)
-            y = centered * jax.lax.rsqrt(jnp.square(centered).mean(-1, keepdims=True) + self.epsilon)
+            # What rounding left of the mean; with a large mean it would show in the output. Its derivative is zero.
+            rest = jax.lax.stop_gradient(centered.mean(-1, keepdims=True))
+            variance = jnp.maximum(jnp.square(centered).mean(-1, keepdims=True) - jnp.square(rest), 0)
+            y = (centered - rest) * jax.lax.rsqrt(variance + self.epsilon)
             y = y if self.weight is None else y * self.weight
             y = y if self.bias is None else y + self.bias
             return y.astype(x.dtype if self.dtype is None else self.dtype)
