@@ -304,13 +304,20 @@ def _function_key(function: types.FunctionType, seen: tuple[int, ...]) -> Hashab
         return types.FunctionType, "recursion"
     seen = (*seen, id(function))
     try:
-        parts = [cell.cell_contents for cell in function.__closure__ or ()]
+        parts = [_cell(cell) for cell in function.__closure__ or ()]
         parts += [*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())]
         captured = tuple(_key(freeze(part), seen) for part in parts)
         hash(captured)
     except (TypeError, ValueError):  # an array or an unhashable object in the closure: only identity is safe
         return types.FunctionType, function
     return types.FunctionType, function.__module__, function.__code__, captured
+
+
+def _cell(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that was never assigned, as in `optax.exponential_decay` without an end value
+        return types.CellType
 
 
 def same(first: Any, second: Any) -> bool:

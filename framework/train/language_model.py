@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from framework.data.python_source import decode, encode
+from framework.data.characters import decode, encode, vocabulary
+from framework.data.checks import check_labels
 from framework.lift.jit import jit
 from framework.module.base import Module
 from framework.module.fields import State
@@ -52,6 +53,11 @@ class LanguageModel(Task):
         self.sample_length = sample_length
         self.context = context
         self.sample_key = jax.random.key(seed)
+
+    def check(self, batch: Mapping[str, Any], number: int) -> None:
+        """Refuses characters out of range, which JAX would take for others or turn into NaN."""
+        for name in ("tokens", "targets"):
+            check_labels(batch, name, len(vocabulary()), number)
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> jax.Array:
         """Returns the mean cross entropy in nats a token."""

@@ -66,7 +66,7 @@ def test_output_and_gradient_are_finite_and_those_of_float64(kind: str, offset: 
 
 # https://github.com/google/flax/issues/1491
 @pytest.mark.parametrize("offset", [0.1, 1000.1, -3e4])
-@pytest.mark.parametrize("size", [3, 7, 8, 100])
+@pytest.mark.parametrize("size", [3, 8])
 @pytest.mark.parametrize("kind", ["BatchNorm", "LayerNorm"])
 def test_a_constant_input_gives_the_bias_and_a_finite_gradient(kind: str, size: int, offset: float) -> None:
     shape = (size, FEATURES) if kind == "BatchNorm" else (FEATURES, size)

@@ -114,15 +114,15 @@ def test_a_dangerous_target_is_refused(own_model: list[str], tmp_path: Path) -> 
 def test_interrupting_a_run_keeps_it(own_model: list[str], tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": ROOT, "JAX_PLATFORMS": "cpu"}
     endless = [*own_model, "trainer.max_steps=1000000", "trainer.evaluate_every=null", "monitor.progress=off"]
+    # A shell has its background jobs ignore the signal, and so would their children.
+    heed = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     child = subprocess.Popen(
-        [sys.executable, "-m", "framework", *endless],
+        [sys.executable, "-c", f"{heed}; runpy.run_module('framework', run_name='__main__')", *endless],
         cwd=tmp_path,
         env={**environment, "FRAMEWORK_CACHE": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell has its background jobs ignore the signal, and so would their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 120

@@ -40,10 +40,10 @@ def test_a_gradient_is_that_of_plain_jax_and_state_comes_out(outer: Any, inner: 
     loss = inner(lambda model, x: model.loss(x))
     value, gradient = outer(fw.value_and_grad(loss))(model, X)
     expected = jax.grad(by_hand, (0, 1))(model.weight, model.bias)
-    np.testing.assert_allclose(value, by_hand(model.weight, model.bias), rtol=1e-6)
+    np.testing.assert_allclose(value, by_hand(model.weight, model.bias), rtol=1e-6, atol=1e-7)
     assert gradient.keys() == {"weight", "bias"}
-    np.testing.assert_allclose(gradient["weight"], expected[0], rtol=1e-5)
-    np.testing.assert_allclose(gradient["bias"], expected[1], rtol=1e-5)
+    np.testing.assert_allclose(gradient["weight"], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient["bias"], expected[1], rtol=1e-5, atol=1e-6)
     assert int(model.calls) == 1
 
 
@@ -55,14 +55,14 @@ def test_argnums_choose_arguments_and_those_of_a_method_are_counted_without_its_
         return model.loss(x, scale)
 
     expected = jax.grad(by_hand, (0, 1, 2, 3))(weight, bias, X, 2.0)
-    np.testing.assert_allclose(fw.grad(loss, 1)(model, X, 2.0), expected[2], rtol=1e-5)
+    np.testing.assert_allclose(fw.grad(loss, 1)(model, X, 2.0), expected[2], rtol=1e-5, atol=1e-6)
     first, third = fw.grad(loss, (0, 2))(model, X, 2.0)
-    np.testing.assert_allclose(first["weight"], expected[0], rtol=1e-5)
-    np.testing.assert_allclose(third, expected[3], rtol=1e-5)
-    np.testing.assert_allclose(fw.grad(model.loss)(X, 2.0), expected[2], rtol=1e-5)
-    np.testing.assert_allclose(fw.grad(model.loss, argnums=1)(X, 2.0), expected[3], rtol=1e-5)
+    np.testing.assert_allclose(first["weight"], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(third, expected[3], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fw.grad(model.loss)(X, 2.0), expected[2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fw.grad(model.loss, argnums=1)(X, 2.0), expected[3], rtol=1e-5, atol=1e-6)
     nested = fw.grad(lambda data: by_hand(weight, bias, data["x"], data["s"]))({"x": X, "s": 2.0})
-    np.testing.assert_allclose(nested["x"], expected[2], rtol=1e-5)
+    np.testing.assert_allclose(nested["x"], expected[2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_more_results_are_returned_beside_the_loss() -> None:
     np.testing.assert_array_equal(more["x"], X * 2)
     gradient, more = fw.grad(loss, has_aux=True)(model, X)
     assert more["model"] is model and int(model.calls) == 2
-    np.testing.assert_allclose(value, by_hand(model.weight, model.bias), rtol=1e-6)
+    np.testing.assert_allclose(value, by_hand(model.weight, model.bias), rtol=1e-6, atol=1e-7)
 
 
 def test_a_shared_leaf_has_one_gradient_under_its_first_path() -> None:
@@ -107,7 +107,7 @@ def test_a_shared_leaf_has_one_gradient_under_its_first_path() -> None:
     gradient = fw.grad(lambda m: m.a.loss(X) + m.b[0].loss(X))(twice)
     assert gradient.keys() == {"a.weight", "a.bias"}
     expected = jax.grad(by_hand)(twice.a.weight, twice.a.bias)
-    np.testing.assert_allclose(gradient["a.weight"], 2 * expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient["a.weight"], 2 * expected, rtol=1e-5, atol=1e-6)
 
 
 def test_second_derivatives_and_gradients_of_gradients() -> None:

@@ -85,3 +85,14 @@ def test_what_a_subclass_has_to_say_is_explained(method: str) -> None:
     task = fw.Task(fw.nn.Linear(1, 1, rngs=fw.Rngs(0)))
     with pytest.raises(NotImplementedError, match=rf"Task does not say.*def {method}"):
         task.predict_step({}) if method == "predict_step" else task.loss(task.model, {})
+
+
+@pytest.mark.parametrize(("name", "value"), [("targets", -1), ("targets", 98), ("tokens", 200)])
+def test_a_language_model_refuses_characters_out_of_range(name: str, value: int) -> None:
+    model = fw.nn.models.Transformer(98, 8, 1, 2, 4, rngs=fw.Rngs(0))
+    task = fw.LanguageModel(model, sample_length=0, context=4)
+    batch = {key: np.zeros((2, 4), np.int32) for key in ("tokens", "targets")}
+    task.check(batch, 0)
+    batch[name][1, 2] = value
+    with pytest.raises(fw.errors.DataError, match=rf'"{name}" in batch 7 is {value} in row 1'):
+        task.check(batch, 7)
