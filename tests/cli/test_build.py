@@ -134,7 +134,9 @@ def test_interrupting_a_run_keeps_it(own_model: list[str], tmp_path: Path) -> No
         child.kill()
     (run,) = (tmp_path / "runs" / "debug").iterdir()
     assert child.returncode == 130
-    assert errors.strip() == f"interrupted; continue this run with: framework resume run={run}"
+    # Other libraries may add a line of their own while the interpreter shuts down.
+    assert f"interrupted; continue this run with: framework resume run={run}" in errors.splitlines()
+    assert "Traceback" not in errors
     (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
     assert attempt["exit"] == "interrupted"
     assert attempt["last_step"] >= 3
