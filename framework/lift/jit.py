@@ -13,17 +13,18 @@ from framework._compat import current_trace
 from framework.lift.donation import explain_lost
 from framework.lift.effects import apply, result_of
 from framework.lift.fixpoint import Initialisation, find_initialisation
+from framework.lift.lookup import Family, Recent
 from framework.lift.plan import Call, fix_arguments, take_apart, unbind
 from framework.lift.program import Options, Program, Source
 from framework.lift.retrace import Trace
 from framework.lift.sharding import Shardings
-from framework.lift.site import Recent, Site
+from framework.lift.site import Site
 from framework.lift.stages import Lowered, Traced
 from framework.module.graph import Graph, walk_read
 from framework.module.hyper import freeze, key
 from framework.module.ownership import OUTSIDE, note_reads
 
-_SITES = 16
+_FAMILIES = 16
 """How many calls with other objects a first object remembers, for each compiled function."""
 
 
@@ -42,7 +43,7 @@ class Jit:
         self._diary = self._source.diary
         self._fix = fix_arguments(function, options.static_argnums, options.static_argnames)
         self._programs: dict[Any, Program] = {}
-        self._rootless: dict[Any, Site] = {}
+        self._rootless: dict[Any, Family] = {}
         self._recent: Recent | None = None
 
     @property
@@ -132,10 +133,15 @@ class Jit:
             if sites is None:
                 sites = plans[self] = {}
             name = (call.treedef, call.roles, *map(id, roots[1:]))
-        site = sites.get(name)
-        if site is not None and site.is_current(roots) and site.program.is_current():
-            return site
-        graph = walk_read(roots)
+        family = sites.get(name)
+        if family is None:
+            if len(sites) >= _FAMILIES:
+                del sites[next(iter(sites))]  # a new batch object at each step must not stay
+            family = sites[name] = Family()
+        found = family.find(roots)
+        if isinstance(found, Site):
+            return found
+        graph = walk_read(roots) if found is None else found
         for node in graph.nodes:
             object.__setattr__(node, "_watched", True)
         if self.options.in_shardings is not None:
@@ -145,9 +151,8 @@ class Jit:
             made.run(graph, call.arrays)
             graph = walk_read(roots)
             program = self._prepared(call, graph)
-        if len(sites) >= _SITES:
-            del sites[next(iter(sites))]  # a new batch object at each step must not stay
-        site = sites[name] = Site(program, graph, roots)
+        site = Site(program, graph, roots)
+        family.add(site, same_objects=graph is found)
         return site
 
     def _prepared(self, call: Call, graph: Graph) -> Program:

@@ -3,20 +3,21 @@
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import numpy as np
 
 from framework.lift.donation import UNSHARED, shared_error, unshare
 from framework.lift.effects import Effects, apply, result_of
 from framework.lift.lifted import moved_leaves
 from framework.lift.program import Outcome, Program
-from framework.module.graph import Graph, Slot, is_node, read_slot
-from framework.module.layout import Node, epoch
+from framework.module.graph import Graph, LeafRef, NodeRef, Ref, Slot, Structure, raw_get, read_slot
+from framework.module.hyper import is_array
+from framework.module.layout import Layout, Node, epoch, layout_of
 
-_ARRAYS = (jax.Array, np.ndarray)
+Layouts = tuple[Layout, ...]
 
 
 class Site:
@@ -81,6 +82,37 @@ class Site:
             self._count = epoch.count
         return not self._hashed or self._same_content()
 
+    def updated(self, roots: Sequence[Node], others: "Mapping[Layouts, Site]") -> "Site | Graph | None":
+        """Looks at what changed in the objects since, without walking all of them.
+
+        Args:
+            roots: the first objects of the call.
+            others: the calls that were prepared for the same objects with other hyperparameters.
+
+        Returns:
+            If only hyperparameters changed, the call prepared for the new ones or, the first time, its graph; None if
+            objects or leaves came or went, or sit elsewhere.
+        """
+        if any(reference() is not root for reference, root in zip(self._roots, roots, strict=True)):
+            return None
+        nodes = self.nodes()
+        if len(nodes) != len(self._nodes):
+            return None
+        records = list(self.program.structure.nodes)
+        versions = list(self._versions)
+        changed = [index for index, node in enumerate(nodes) if node._version != versions[index]]
+        for index in changed:
+            layout, refs = layout_of(nodes[index]), records[index][1]
+            if not _same_children(nodes[index], layout, records[index][0], refs, nodes):
+                return None
+            records[index], versions[index] = (layout, refs), nodes[index]._version
+        site = others.get(tuple(layout for layout, _ in records))
+        if site is None:
+            structure = self.program.structure
+            return Graph(nodes, self._slots, Structure.of(tuple(records), structure.roots, structure.leaf_count))
+        site._versions, site._count = versions, epoch.count
+        return site
+
     def _same_content(self) -> bool:
         """Looks at hyperparameters that may have been changed in place, and makes their objects be looked at anew."""
         changed = [self._nodes[index]() for index, value, known in self._hashed if hash(value) != known]
@@ -138,10 +170,7 @@ class Site:
                 leaves[index] = leaf
             everything = apply(effects, self.nodes(), leaves, values)
             return result_of(effects, everything, values)
-        for (storage, name), value in zip(
-            fast.places, values if fast.order is None else fast.order(values), strict=False
-        ):
-            storage[name] = value
+        deque(map(operator.setitem, *fast.places, values if fast.order is None else fast.order(values)), maxlen=0)
         for storage, name, at in fast.containers:
             dict.__setitem__(storage, name, values[at])
         epoch.writes += 1
@@ -174,7 +203,7 @@ class Site:
         plain = {leaf: at for leaf, at in numbers.items() if type(slots[leaf].storage) is dict}
         donated = [numbers[leaf] for leaf in self.program.donated]
         return _Writes(
-            places=[(slots[leaf].storage, slots[leaf].key) for leaf in plain],
+            places=([slots[leaf].storage for leaf in plain], [slots[leaf].key for leaf in plain]),
             order=_in_order(list(plain.values())),
             containers=[
                 (slots[leaf].storage, slots[leaf].key, at) for leaf, at in numbers.items() if leaf not in plain
@@ -186,11 +215,23 @@ class Site:
         )
 
 
+def _same_children(node: Node, layout: Layout, before: Layout, refs: Sequence[Ref], nodes: Sequence[Node]) -> bool:
+    """Tells whether the children of an object are the objects, and leaves in the places, that they were."""
+    if layout.dynamic != before.dynamic or layout.kinds != before.kinds:
+        return False
+    storage = node._storage()
+    for name, ref in zip(layout.dynamic, refs, strict=True):
+        value = raw_get(storage, name)
+        if not (is_array(value) if isinstance(ref, LeafRef) else isinstance(ref, NodeRef) and value is nodes[ref.node]):
+            return False
+    return True
+
+
 class _Writes(NamedTuple):
     """How the effects of a call are written back where the structure stays.
 
     Attributes:
-        places: of each written leaf of a module its storage, a plain dict, and its name.
+        places: of the written leaves of modules the storages, plain dicts, and the names.
         order: takes their values out of the output values; None if they come first and in order.
         containers: of each written leaf of a dict its storage, its name and the number of its output value.
         donated: the numbers of the output values that are donated the next time; None if they come first.
@@ -199,7 +240,7 @@ class _Writes(NamedTuple):
         objects: whether it returns objects.
     """
 
-    places: list[tuple[dict[Any, Any], Any]]
+    places: tuple[list[dict[Any, Any]], list[Any]]
     order: Callable[[Sequence[Any]], Sequence[Any]] | None
     containers: list[tuple[Any, Any, int]]
     donated: list[int] | None
@@ -212,61 +253,3 @@ def _in_order(numbers: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]] | 
     if numbers == list(range(len(numbers))):
         return None
     return operator.itemgetter(*numbers) if len(numbers) > 1 else lambda values: [values[at] for at in numbers]
-
-
-class Recent:
-    """The newest call of a compiled function, so that the next one with the same objects is found at once."""
-
-    __slots__ = ("_pattern", "_site")
-
-    def __init__(self, pattern: list[Any], site: Site) -> None:
-        self._pattern = pattern
-        self._site = weakref.ref(site)  # the objects hold it
-
-    @classmethod
-    def of(cls, args: tuple[Any, ...], site: Site) -> "Recent | None":
-        """Describes positional arguments: objects by weak reference, arrays, and containers of arrays by structure."""
-        pattern: list[Any] = []
-        for argument in args:
-            if isinstance(argument, Node):
-                pattern.append(weakref.ref(argument))
-            elif isinstance(argument, jax.Array):
-                pattern.append(None)
-            else:
-                leaves, treedef = jax.tree.flatten(argument, is_leaf=is_node)
-                if not all(isinstance(leaf, _ARRAYS) for leaf in leaves):
-                    return None
-                pattern.append(treedef)
-        objects = [reference for reference in pattern if isinstance(reference, weakref.ref)]
-        return cls(pattern, site) if objects and len(set(map(id, objects))) == len(objects) else None
-
-    @property
-    def site(self) -> Site:
-        """The prepared call; only after `same` found the call alike."""
-        site = self._site()
-        assert site is not None
-        return site
-
-    def same(self, args: tuple[Any, ...]) -> list[Any] | None:
-        """Returns the arrays of a call if it is like the newest one and nothing has changed since; None otherwise."""
-        site = self._site()
-        if site is None or len(args) != len(self._pattern) or not site.unchanged():
-            return None
-        arrays: list[Any] = []
-        for argument, known in zip(args, self._pattern, strict=True):
-            if type(known) is weakref.ref:
-                if known() is not argument:
-                    return None
-            elif known is None:
-                if not isinstance(argument, jax.Array):
-                    return None
-                arrays.append(argument)
-            else:
-                leaves, treedef = jax.tree.flatten(argument, is_leaf=is_node)
-                if treedef != known:
-                    return None
-                for leaf in leaves:
-                    if not isinstance(leaf, _ARRAYS):
-                        return None
-                arrays += leaves
-        return arrays

@@ -18,7 +18,7 @@ from framework.module.hyper import NotAHyperparameter, identity_keyed, is_array,
 from framework.module.layout import Layout, Node, epoch, layout_of, note_line
 from framework.module.lost import ABSENT, Pending, rebuilt_as_argument
 from framework.module.mode import ModeScope
-from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write, scopes
 
 
 class Module(Node):
@@ -58,6 +58,7 @@ class Module(Node):
 
     _is_framework_module: ClassVar[bool] = True
     _kinds: ClassVar[dict[str, type[Kind] | None]] = {}
+    _cached_properties: ClassVar[frozenset[str]] = frozenset()
     _held: bool
 
     training: bool = True
@@ -120,7 +121,11 @@ class Module(Node):
             note_line(self, name)
             if old is _MISSING and is_array(stored):
                 compiling.created.append((self, name, stored))
-        self._mark_changed()
+        layout = self._layout
+        if layout is None or is_dynamic(stored) or name in layout.dynamic or name in cls._cached_properties:
+            self._mark_changed()
+        else:
+            self._mark_changed(layout.with_static(name, stored))
 
     def __delattr__(self, name: str) -> None:
         check_write(self, name)
@@ -130,7 +135,11 @@ class Module(Node):
         del self.__dict__[name]
         if self._watched or compiling.reads is not None:
             note_line(self, name)
-        self._mark_changed()
+        layout = self._layout
+        if layout is None or name in layout.dynamic or name not in layout.names:
+            self._mark_changed()
+        else:
+            self._mark_changed(layout.without_static(name))
 
     def train(self) -> ModeScope:
         """Puts this module and everything in it into training mode.
@@ -263,7 +272,7 @@ class _LeafField:
                 f"{type(instance).__name__!r} object has no attribute {self.name!r} yet: it is annotated in the class "
                 f"body, and `__init__` has not assigned it"
             ) from None
-        if compiling.reads is not None and not isinstance(value, Node):
+        if scopes.open and compiling.reads is not None and not isinstance(value, Node):
             check_read(instance, self.name, value)
         return value
 
@@ -352,10 +361,8 @@ def _register(cls: type[Module]) -> None:
     """Registers a class as a pytree whose leaves have attribute names and whose aux data is the interned layout."""
 
     def flatten(module: Module) -> tuple[tuple[Any, ...], Layout]:
-        layout = module._layout
-        if layout is None:
-            layout = layout_of(module)
-        if compiling.reads is not None:
+        layout = module._layout or layout_of(module)
+        if scopes.open and compiling.reads is not None:
             check_reads(module, layout.dynamic)
         if module._pending is not None:
             module._pending.returned()
@@ -364,7 +371,7 @@ def _register(cls: type[Module]) -> None:
     def flatten_with_keys(module: Module) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(module)
         content = module.__dict__
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             check_reads(module, layout.dynamic)
         if module._pending is not None:
             module._pending.returned()

@@ -14,7 +14,7 @@ from framework.module.graph import descendants, nodes_in
 from framework.module.hyper import NotAHyperparameter, freeze, is_array, key, portable
 from framework.module.layout import Layout, Node, epoch, layout_of, note_line
 from framework.module.lost import Pending, rebuilt_as_argument
-from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write
+from framework.module.ownership import OUTSIDE, check_read, check_reads, check_write, compiling, note_write, scopes
 
 
 class MissingKind(TypeError):
@@ -231,7 +231,7 @@ class List(list[Any], _Container):
         return _rebuild_list, (self._kind,), None, map(portable, list.__iter__(self))
 
     def __iter__(self) -> Any:
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             self._check_whole_read()
         return list.__iter__(self)
 
@@ -246,7 +246,7 @@ class List(list[Any], _Container):
 
     def __getitem__(self, index: Any) -> Any:
         value = list.__getitem__(self, index)
-        if compiling.reads is not None and not isinstance(value, Node):
+        if scopes.open and compiling.reads is not None and not isinstance(value, Node):
             if isinstance(index, slice):
                 self._check_whole_read()
             else:
@@ -346,7 +346,7 @@ class Dict(dict[Any, Any], _Container):
 
     def __getitem__(self, name: Any) -> Any:
         value = dict.__getitem__(self, name)
-        if compiling.reads is not None and not isinstance(value, Node):
+        if scopes.open and compiling.reads is not None and not isinstance(value, Node):
             check_read(self, name, value)
         return value
 
@@ -357,12 +357,12 @@ class Dict(dict[Any, Any], _Container):
         return dict.__iter__(self)
 
     def values(self) -> Any:
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             self._check_whole_read()
         return dict.values(self)
 
     def items(self) -> Any:
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             self._check_whole_read()
         return dict.items(self)
 
@@ -424,15 +424,17 @@ def _register(cls: type[List] | type[Dict], entry: Callable[[Any], Any]) -> None
 
     def flatten(node: Any) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(node)
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             check_reads(node, layout.dynamic)
         if node._pending is not None:
             node._pending.returned()
+        if len(layout.dynamic) == base.__len__(node):
+            return tuple(everything(node)), layout
         return tuple(_get(node, name) for name in layout.dynamic), layout
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], Layout]:
         layout = layout_of(node)
-        if compiling.reads is not None:
+        if scopes.open and compiling.reads is not None:
             check_reads(node, layout.dynamic)
         if node._pending is not None:
             node._pending.returned()
@@ -445,7 +447,8 @@ def _register(cls: type[List] | type[Dict], entry: Callable[[Any], Any]) -> None
             node._pending = Pending()
         return node
 
-    base = cls.__mro__[1]
+    base: Any = cls.__mro__[1]
+    everything = list.__iter__ if base is list else dict.values
 
     def _get(node: Any, name: Any) -> Any:
         return base.__getitem__(node, name)  # the whole was checked at once

@@ -43,9 +43,13 @@ class Node:
         """Replaces the content by the statics of a layout and the given children, past all checks."""
         raise NotImplementedError
 
-    def _mark_changed(self) -> None:
-        """Notes that the structure changed, which makes every plan that saw this object look again."""
-        object.__setattr__(self, "_layout", None)
+    def _mark_changed(self, layout: "Layout | None" = None) -> None:
+        """Notes that the structure changed, which makes every plan that saw this object look again.
+
+        Args:
+            layout: the layout now, if it is known.
+        """
+        object.__setattr__(self, "_layout", layout)
         object.__setattr__(self, "_version", self._version + 1)
         if self._watched:
             epoch.advance()
@@ -94,7 +98,7 @@ class Layout:
         hashed: hyperparameters whose content a user may change in place, with their hashes now.
     """
 
-    __slots__ = ("__weakref__", "cls", "dynamic", "getter", "hashed", "kind", "kinds", "names", "statics")
+    __slots__ = ("__weakref__", "_next", "cls", "dynamic", "getter", "hashed", "kind", "kinds", "names", "statics")
 
     _interned: ClassVar["weakref.WeakValueDictionary[Hashable, Layout]"] = weakref.WeakValueDictionary()
 
@@ -120,6 +124,7 @@ class Layout:
         self.kind = kind
         self.getter = _getter(dynamic)
         self.hashed = tuple((item, hash(item)) for _, value in statics for item in hashed_by_content(value))
+        self._next: weakref.WeakValueDictionary[Hashable, Layout] = weakref.WeakValueDictionary()
 
     @classmethod
     def of(
@@ -137,6 +142,27 @@ class Layout:
         layout = cls._interned.get(content)
         if layout is None:
             layout = cls._interned.setdefault(content, cls(owner, dynamic, statics, kinds, names, kind))
+        return layout
+
+    def with_static(self, name: Any, value: Any) -> "Layout":
+        """Returns the layout after a hyperparameter was set, which is remembered: modes and flags go to and fro."""
+        change = name, key(value)
+        layout = self._next.get(change)
+        if layout is None:
+            statics = {**dict(self.statics), name: value}
+            # The order of the statics is that of the names, of which a new one is last.
+            names = self.names if name in self.names else (*self.names, name)
+            layout = Layout.of(self.cls, self.dynamic, tuple(statics.items()), self.kinds, names, self.kind)
+            self._next[change] = layout
+        return layout
+
+    def without_static(self, name: Any) -> "Layout":
+        """Returns the layout after a hyperparameter was deleted."""
+        layout = self._next.get(name)
+        if layout is None:
+            statics = tuple(item for item in self.statics if item[0] != name)
+            names = tuple(other for other in self.names if other != name)
+            layout = self._next[name] = Layout.of(self.cls, self.dynamic, statics, self.kinds, names, self.kind)
         return layout
 
     def __repr__(self) -> str:

@@ -42,15 +42,37 @@ class _Compiling(threading.local):
 compiling = _Compiling()
 
 
+class _Scopes:
+    """Counts the compiled functions that are being traced in all threads.
+
+    What belongs to a thread is slow to look up, and most reads happen while nothing is traced anywhere.
+    """
+
+    __slots__ = ("_lock", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.open += count
+
+
+scopes = _Scopes()
+
+
 @contextmanager
 def compiling_scope(*, constant_captures: bool) -> Generator[list[tuple[Any, Any, Any]]]:
     """Marks that a lifted function is being traced for compilation, and collects what it reads by closure."""
     before = compiling.forbidden, compiling.reads, compiling.created
     reads: list[tuple[Any, Any, Any]] = []
     compiling.forbidden, compiling.reads, compiling.created = not constant_captures, reads, []
+    scopes.add(1)
     try:
         yield reads
     finally:
+        scopes.add(-1)
         compiling.forbidden, compiling.reads, compiling.created = before
         note_reads(reads)
 
