@@ -5,6 +5,7 @@ another array is in its slot, a structure changed if the interned layout is anot
 while the function runs.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,6 +49,11 @@ class Effects:
     def returns_objects(self) -> bool:
         """Whether an object is returned, or part of what is returned."""
         return any(isinstance(part, NodeRef) for part in self.returned)
+
+    @functools.cached_property
+    def changed(self) -> tuple[int, ...]:
+        """Numbers of the objects that have other content or another structure than before."""
+        return tuple(index for index in range(len(self.before.nodes)) if _is_changed(self, index))
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -133,6 +139,8 @@ def _is_static(leaf: Any) -> bool:
 
 def own_slots(before: Structure, after: Structure) -> dict[int, int]:
     """Maps leaf numbers after the call to leaf numbers before it, for nodes whose children are laid out as they were."""
+    if before.nodes == after.nodes:
+        return {leaf: leaf for leaf in range(before.leaf_count)}
     own: dict[int, int] = {}
     for (layout, refs), (new_layout, new_refs) in zip(before.nodes, after.nodes, strict=False):
         old = dict(zip(layout.dynamic, refs, strict=True))
@@ -195,12 +203,11 @@ def apply(effects: Effects, nodes: Sequence[Node], leaves: Sequence[Any], values
 
     after = [leaf(source) for source in effects.leaves]
     count = len(effects.before.nodes)
-    changed = [index for index in range(count) if _is_changed(effects, index)]
-    for index in changed:
+    for index in effects.changed:
         check_write(nodes[index], None)
         note_write(nodes[index], None)
     everything = [*nodes, *(blank(layout) for layout, _ in effects.after.nodes[count:])]
-    for index in (*changed, *range(count, len(everything))):
+    for index in (*effects.changed, *range(count, len(everything))):
         layout, refs = effects.after.nodes[index]
         node = everything[index]
         structure_changed = index >= count or effects.before.nodes[index] != (layout, refs)

@@ -1,5 +1,6 @@
 """The compiled form of a function for one structure of objects: flat lists of arrays in, a list of arrays out."""
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import jax
 from framework.lift.donation import donatable, require_donated
 from framework.lift.effects import Effects, collect, return_donated
 from framework.lift.plan import Call
-from framework.lift.retrace import Diary, signature
+from framework.lift.retrace import Diary, Signature
 from framework.lift.sharding import Shardings
 from framework.module.graph import Graph, build, walk
 from framework.module.ownership import compiling, compiling_scope, still_there
@@ -109,7 +110,8 @@ class Program:
         source, statics = self.source, self._call.statics
         twins = build(self.structure, leaves)
         roots = [twins[root] for root in self.structure.roots]
-        before = signature(walk(roots), statics, arrays, nested=self._nested, lines=self._lines)
+        graph = Graph(twins, [], self.structure)
+        before = Signature(graph, leaves, statics, arrays, nested=self._nested, lines=self._lines)
         source.diary.note(before)
         args, kwargs = self._call.rebuild(roots, arrays)
         with compiling_scope(constant_captures=source.options.capture == "constant") as reads:
@@ -118,7 +120,8 @@ class Program:
         self.captures = [read for read in reads if all(read[0] is not twin for twin in twins)]
         effects, values = collect(self.structure, twins, leaves, result, keep_scalars=self._nested)
         if not effects.same_structure:
-            source.diary.note_end(before, signature(walk(roots), statics, arrays, nested=self._nested))
+            after = walk(roots)
+            source.diary.note_end(before, Signature(after, after.gather(), statics, arrays, nested=self._nested))
             number = {id(twin): index for index, twin in enumerate(twins)}
             made = {(number[id(node)], name): value for node, name, value in reversed(created) if id(node) in number}
             self.created = tuple(made)
@@ -152,7 +155,8 @@ class Program:
         def placed(leaves: list[Any], arrays: list[Any]) -> Outcome:
             return self.inner(leaves, arrays if shardings is None else shardings.place_arrays(arrays))
 
-        shapes: Outcome = jax.eval_shape(placed, leaves, list(arrays))
+        look: Any = self.inner.eval_shape if shardings is None else functools.partial(jax.eval_shape, placed)
+        shapes: Outcome = look(leaves, list(arrays))
         self.effects = shapes.effects
         donated = donatable(shapes.effects, leaves, shapes.values) if self.source.options.donate else ()
         if self.source.options.donate == "strict":

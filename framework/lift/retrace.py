@@ -1,5 +1,6 @@
 """The diary of a compiled function: each trace, and what was different from the one before."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from framework.errors import LiftError
-from framework.module.graph import Graph
+from framework.module.graph import Graph, NestRef
 from framework.module.hyper import freeze, same
 from framework.module.layout import Layout
 from framework.module.paths import join, leaf_paths, node_paths
@@ -52,57 +53,68 @@ class Trace:
         return f"trace {self.number}: {'; '.join(map(str, self.changes)) or 'first call'}"
 
 
-@dataclass(frozen=True)
 class Signature:
-    """All that a trace depends on, by name.
-
-    Attributes:
-        parts: a dict from path to hyperparameter, dtype and shape, argument, or setting of JAX.
-        lines: by path the user's line that set a part.
-    """
-
-    parts: dict[str, Any]
-    lines: dict[str, str]
-
-
-def signature(
-    graph: Graph,
-    arguments: Sequence[Any],
-    arrays: Sequence[Any],
-    *,
-    nested: bool,
-    lines: Sequence[Mapping[Any, str] | None] = (),
-) -> Signature:
-    """Describes a call for the diary.
+    """All that a trace depends on, by name; put into words only when it is compared with another.
 
     Args:
         graph: the objects of the call.
+        leaves: their leaves.
         arguments: static arguments.
         arrays: array arguments.
         nested: whether the call is inside of another trace.
         lines: for each object the user's lines that changed its structure, by attribute.
     """
-    parts: dict[str, Any] = {"called": "inside of a trace" if nested else "outside of a trace", **_settings()}
-    places: dict[str, str] = {}
-    roots = graph.structure.roots
-    nodes = node_paths(graph, roots)
-    for index, path in sorted(nodes.items()):
-        layout: Layout = graph.structure.nodes[index][0]
-        parts[f"{path or 'object'} (class)"] = layout.cls.__qualname__
-        if hasattr(layout.cls, "training"):
-            parts[join(path, "training")] = layout.cls.training  # stored only where it is another
-        for name, value in layout.statics:
-            parts[join(path, str(name))] = value
-        for name, line in (lines[index] or {}).items() if index < len(lines) else ():
-            places[path if name is None else join(path, str(name))] = line  # lists and dicts know theirs as a whole
-    leaves = graph.gather()
-    for leaf, path in leaf_paths(graph, roots).items():
-        parts[path] = _shape(leaves[leaf])
-    for index, array in enumerate(arrays):
-        parts[f"array argument {index}"] = _shape(array)
-    for index, argument in enumerate(arguments):
-        parts[f"static argument {index}"] = freeze(argument)
-    return Signature(parts, places)
+
+    def __init__(
+        self,
+        graph: Graph,
+        leaves: Sequence[Any],
+        arguments: Sequence[Any],
+        arrays: Sequence[Any],
+        *,
+        nested: bool,
+        lines: Sequence[Mapping[Any, str] | None] = (),
+    ) -> None:
+        self._structure, self._lines = graph.structure, lines
+        self._settings = {"called": "inside of a trace" if nested else "outside of a trace", **_settings()}
+        self._leaves, self._arrays = list(map(_type, leaves)), list(map(_type, arrays))  # tracers must not stay
+        self._arguments = [freeze(argument) for argument in arguments]
+        if any(isinstance(ref, NestRef) for _, refs in graph.structure.nodes for ref in refs):
+            node_paths(graph, graph.structure.roots)  # which needs the objects, and is remembered
+
+    @functools.cached_property
+    def _graph(self) -> Graph:
+        return Graph([], [], self._structure)
+
+    @functools.cached_property
+    def parts(self) -> dict[str, Any]:
+        """A dict from path to hyperparameter, dtype and shape, argument, or setting of JAX."""
+        parts: dict[str, Any] = dict(self._settings)
+        for index, path in sorted(node_paths(self._graph, self._structure.roots).items()):
+            layout: Layout = self._structure.nodes[index][0]
+            parts[f"{path or 'object'} (class)"] = layout.cls.__qualname__
+            if hasattr(layout.cls, "training"):
+                parts[join(path, "training")] = layout.cls.training  # stored only where it is another
+            for name, value in layout.statics:
+                parts[join(path, str(name))] = value
+        for leaf, path in leaf_paths(self._graph, self._structure.roots).items():
+            parts[path] = _shape(self._leaves[leaf])
+        for index, array in enumerate(self._arrays):
+            parts[f"array argument {index}"] = _shape(array)
+        for index, argument in enumerate(self._arguments):
+            parts[f"static argument {index}"] = argument
+        return parts
+
+    @functools.cached_property
+    def lines(self) -> dict[str, str]:
+        """By path the user's line that set a part; lists and dicts know theirs as a whole."""
+        paths = node_paths(self._graph, self._structure.roots)
+        return {
+            paths[index] if name is None else join(paths[index], str(name)): line
+            for index, found in enumerate(self._lines)
+            if index in paths
+            for name, line in (found or {}).items()
+        }
 
 
 def _settings() -> dict[str, Any]:
@@ -114,9 +126,13 @@ def _settings() -> dict[str, Any]:
     return settings | {"mesh": "none" if mesh.empty else str(dict(mesh.shape))}
 
 
+def _type(leaf: Any) -> Any:
+    return jax.typeof(leaf) if hasattr(leaf, "dtype") else type(leaf)
+
+
 def _shape(leaf: Any) -> str:
-    if not hasattr(leaf, "shape"):
-        return type(leaf).__name__
+    if isinstance(leaf, type):
+        return leaf.__name__
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if not _is_key(leaf) else leaf.dtype
     weak = " weakly typed" if getattr(leaf, "weak_type", False) else ""
     return f"{dtype}{list(leaf.shape)}{weak}{_placement(leaf)}"
@@ -124,7 +140,7 @@ def _shape(leaf: Any) -> str:
 
 def _placement(leaf: Any) -> str:
     """Names the mesh and partition of an array, where its type says so."""
-    sharding = getattr(jax.typeof(leaf), "sharding", None)
+    sharding = getattr(leaf, "sharding", None)
     if sharding is None or sharding.mesh.empty:
         return ""
     axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())

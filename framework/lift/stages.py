@@ -1,5 +1,6 @@
 """A compiled call in stages: traced, lowered, compiled; to look at, or to compile before the first call."""
 
+import functools
 from typing import Any
 
 import jax
@@ -16,18 +17,20 @@ class Traced:
     """A traced call; made by the method `trace` of a compiled function.
 
     Attributes:
-        effects: what the call would change.
         jaxpr: the flat program, as JAX writes it down.
     """
 
     def __init__(self, owner: Any, site: Site, call: Call) -> None:
         donated, kept = site.gather()
-        self._owner, self._site, self._call = owner, site, call
+        self._owner, self._site, self._call, self._graph = owner, site, call, site.graph()
         self._traced: Any = site.program.outer.trace(donated, kept, call.arrays)
         self.jaxpr: Any = self._traced.jaxpr
-        outcome: Any = self._traced.out_info
-        self.effects: Report = report(outcome.effects, site.graph(), donated=site.program.donated)
-        self._outcome = outcome
+        self._outcome: Any = self._traced.out_info
+
+    @functools.cached_property
+    def effects(self) -> Report:
+        """What the call would change."""
+        return report(self._outcome.effects, self._graph, donated=self._site.program.donated)
 
     @property
     def out_info(self) -> Any:

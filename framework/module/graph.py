@@ -6,7 +6,7 @@ node has one number, and its leaves appear once.
 
 import functools
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from framework.module.fields import Kind
-from framework.module.hyper import is_array
+from framework.module.hyper import is_array, is_array_class
 from framework.module.layout import Layout, Node, epoch, layout_of
 from framework.module.ownership import check_read, compiling
 
@@ -63,9 +63,10 @@ class Structure:
         nodes: for each node its layout and, in the order of `layout.dynamic`, its children.
         roots: numbers of the root nodes.
         leaf_count: the number of leaves.
+        paths: by roots, the paths of nodes and of leaves that were asked for so far.
     """
 
-    __slots__ = ("__weakref__", "leaf_count", "nodes", "roots")
+    __slots__ = ("__weakref__", "leaf_count", "nodes", "paths", "roots")
 
     _interned: ClassVar["weakref.WeakValueDictionary[Hashable, Structure]"] = weakref.WeakValueDictionary()
 
@@ -73,6 +74,7 @@ class Structure:
         self, nodes: tuple[tuple[Layout, tuple[Ref, ...]], ...], roots: tuple[int, ...], leaf_count: int
     ) -> None:
         self.nodes, self.roots, self.leaf_count = nodes, roots, leaf_count
+        self.paths: dict[tuple[int, ...], tuple[dict[int, str], dict[int, str]]] = {}
 
     @classmethod
     def of(
@@ -96,6 +98,9 @@ class Slot(NamedTuple):
     kind: type[Kind] | None
 
 
+_slot: Callable[[tuple[Any, ...]], Slot] = functools.partial(tuple.__new__, Slot)  # past Python, for the walk
+
+
 class Graph(NamedTuple):
     """A walked set of roots.
 
@@ -111,7 +116,12 @@ class Graph(NamedTuple):
 
     def gather(self) -> list[Any]:
         """Returns the leaves, in order."""
-        return [read_slot(slot) for slot in self.slots]
+        return [
+            dict.__getitem__(slot.storage, slot.key)
+            if slot.inner is None and isinstance(slot.storage, dict)
+            else read_slot(slot)
+            for slot in self.slots
+        ]
 
 
 def is_node(value: Any) -> bool:
@@ -207,9 +217,12 @@ def walk(roots: Sequence[Node], known: Sequence[Node] = ()) -> Graph:
         refs: list[Ref] = []
         for name, kind in zip(layout.dynamic, layout.kinds, strict=True):
             value = get(storage, name)
-            if isinstance(value, Node):
+            if is_array_class(type(value)):
+                refs.append(_leaf_ref(len(slots)))
+                slots.append(_slot((storage, name, None, index, kind)))
+            elif isinstance(value, Node):
                 refs.append(_node_ref(number(value)))
-            elif is_array(value) or jax.tree_util.all_leaves((value,)):
+            elif jax.tree_util.all_leaves((value,)):
                 refs.append(_leaf_ref(len(slots)))
                 slots.append(Slot(storage, name, None, index, kind))
             else:

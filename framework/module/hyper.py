@@ -125,11 +125,12 @@ class NotAHyperparameter(TypeError):
 
 def is_array(value: Any) -> bool:
     """Tells whether a value is an array leaf: a JAX array or tracer, a NumPy array or an abstract shape."""
-    return _is_array_class(type(value))
+    return is_array_class(type(value))
 
 
 @functools.cache
-def _is_array_class(cls: type) -> bool:
+def is_array_class(cls: type) -> bool:
+    """Tells whether instances of a class are array leaves."""
     # By class, since JAX answers `isinstance(tracer, jax.Array)` slowly, and every walk asks for every child.
     return issubclass(cls, jax.Array | np.ndarray | jax.ShapeDtypeStruct | Tracer)
 

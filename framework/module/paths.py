@@ -37,7 +37,22 @@ def node_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
     Returns:
         A dict from node number to path; the path of a single root is empty.
     """
-    return {ref.node: path for ref, path in _visit(graph, roots) if isinstance(ref, NodeRef)}
+    return dict(_paths(graph, tuple(roots))[0])
+
+
+def _paths(graph: Graph, roots: tuple[int, ...]) -> tuple[dict[int, str], dict[int, str]]:
+    """Returns the paths of nodes and of leaves, which are those of all graphs of the structure."""
+    known = graph.structure.paths.get(roots)
+    if known is None:
+        nodes: dict[int, str] = {}
+        leaves: dict[int, str] = {}
+        for ref, path in _visit(graph, roots):
+            if isinstance(ref, NodeRef):
+                nodes[ref.node] = path
+            else:
+                leaves[ref.leaf] = path
+        known = graph.structure.paths[roots] = nodes, leaves
+    return known
 
 
 def _visit(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[NodeRef | LeafRef, str]]:
@@ -96,7 +111,7 @@ def leaf_paths(graph: Graph, roots: Sequence[int] = (0,)) -> dict[int, str]:
     Returns:
         A dict from leaf number to path, each leaf once, under its first path.
     """
-    return {ref.leaf: path for ref, path in _visit(graph, roots) if isinstance(ref, LeafRef)}
+    return dict(_paths(graph, tuple(roots))[1])
 
 
 def by_name(graph: Graph, chosen: Mapping[int, str]) -> dict[str, int]:
